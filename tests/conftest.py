@@ -1,0 +1,65 @@
+"""What holds for every test: few threads, no network, no telemetry, and a device that can be named.
+
+The environment is set before anything heavy is imported, since most of these libraries read it once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+QUIET = {
+    "OMP_NUM_THREADS": "1",  # two cores are shared by servers and tests
+    "MKL_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",  # it warns after a fork otherwise
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_UPDATE_DOWNLOAD_COUNTS": "false",
+    "DO_NOT_TRACK": "1",  # Prefect's client
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",  # Prefect's server does not read the line above
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eleven idle processes less
+    "MPLBACKEND": "Agg",
+    "NO_COLOR": "1",  # output is compared as text
+    "TERM": "dumb",
+    "COLUMNS": "100",
+}
+for name in [name for name in os.environ if name.startswith("PACELINE_")]:
+    del os.environ[name]  # a developer's own settings are not the tests' business
+os.environ.update(QUIET)
+
+_HOMES = Path(tempfile.mkdtemp(prefix="paceline-tests-"))
+os.environ["PREFECT_HOME"] = str(_HOMES / "prefect")
+os.environ["MPLCONFIGDIR"] = str(_HOMES / "matplotlib")
+os.environ["HF_HOME"] = str(_HOMES / "huggingface")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", default="cpu", help="the device of tests that use the fixture")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "device" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.device)
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_HOMES, ignore_errors=True)
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The torch device that `--device` names; `make gpu-check` passes cuda."""
+    name = str(request.config.getoption("--device"))
+    if name.startswith("cuda"):
+        torch = pytest.importorskip("torch", reason="the device cuda needs torch")
+        if not torch.cuda.is_available():
+            pytest.skip("torch finds no CUDA GPU on this machine")
+    yield name
