@@ -1,6 +1,6 @@
-"""What holds for every test: few threads, no network, no telemetry, and a device that can be named.
+"""What holds for every test: few threads, no network, no telemetry, a device that can be named.
 
-The environment is set before anything heavy is imported, since most of these libraries read it once.
+The environment is set before anything heavy is imported: most libraries read it once.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -55,11 +54,11 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture
-def device(request: pytest.FixtureRequest) -> Iterator[str]:
+def device(request: pytest.FixtureRequest) -> str:
     """The torch device that `--device` names; `make gpu-check` passes cuda."""
     name = str(request.config.getoption("--device"))
     if name.startswith("cuda"):
         torch = pytest.importorskip("torch", reason="the device cuda needs torch")
         if not torch.cuda.is_available():
             pytest.skip("torch finds no CUDA GPU on this machine")
-    yield name
+    return name
