@@ -1,0 +1,145 @@
+"""The exchange log: one JSON line for each served request, appended, rotated, read back.
+
+Knows files and `Exchange` records; knows nothing of servers, text or statistics. A line holds the
+exchange and `logged`, seconds since the epoch at which it was written, which grows strictly from
+line to line: the cursor a reader goes on from. Requests are logged as they end, so `started` is no
+cursor: a long request is logged after shorter ones that started later.
+
+A file is named by the microsecond it was begun in, so names sort by time and a reader skips whole
+files. A crash can tear the last line of a file only; the next writer begins a new file, and readers
+pass over a line that does not parse.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from io import FileIO
+from itertools import pairwise, zip_longest
+from pathlib import Path
+from typing import Any
+
+from speculation.records import Exchange
+
+MICROSECOND = 1e-6
+
+
+class ExchangeLog:
+    """Appends to the log in `folder`, which one process at a time may do.
+
+    Each line is handed to the operating system at once, so it outlives a crash of the process; it
+    is not forced to the disk, so a power cut may lose the last ones. Raises OSError when the disk
+    is full or the folder cannot be written: the caller decides whether that matters.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        rotate_bytes: int = 16 * 2**20,  # a file is closed when it has grown to this
+        keep_bytes: int = 2**30,  # of all files together; the oldest go first
+        keep_seconds: float = 30 * 24 * 3600,  # counted from the last line of a file
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.folder = folder
+        self.rotate_bytes = rotate_bytes
+        self.keep_bytes = keep_bytes
+        self.keep_seconds = keep_seconds
+        self._clock = clock
+        self._file: FileIO | None = None
+        self._size = 0
+        self._logged = max((_begun(path) for path in files(folder)), default=0.0)
+
+    def append(self, exchange: Exchange) -> None:
+        """Write one exchange. Raises OSError."""
+        self._logged = max(self._clock(), self._logged + MICROSECOND)
+        if self._file is None or self._size >= self.rotate_bytes:
+            self._rotate()
+        assert self._file is not None
+        stored = {"logged": round(self._logged, 6), **asdict(exchange)}
+        line = json.dumps(stored, separators=(",", ":")).encode() + b"\n"
+        try:
+            if self._file.write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
+        except OSError:
+            self.close()  # what is half written stays in a file that nothing is appended to
+            raise
+        self._size += len(line)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _rotate(self) -> None:
+        self.close()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        delete_exchanges(self.folder, before=self._logged - self.keep_seconds)
+        self._make_room()
+        path = self.folder / f"{round(self._logged / MICROSECOND):017d}.jsonl"
+        self._file = path.open("xb", buffering=0)
+        self._size = 0
+
+    def _make_room(self) -> None:
+        kept = 0
+        for path in reversed(files(self.folder)):
+            kept += path.stat().st_size
+            if kept > self.keep_bytes - self.rotate_bytes:
+                path.unlink()
+
+
+def read_exchanges(folder: Path, since: float = 0.0) -> Iterator[Exchange]:
+    """The exchanges logged after `since` (seconds since the epoch), in the order of the log."""
+    for stored in read_logged(folder, since):
+        yield Exchange.from_json(stored)
+
+
+def read_logged(folder: Path, since: float = 0.0) -> Iterator[dict[str, Any]]:
+    """As `read_exchanges`, but the stored objects, each with its `logged`: the next `since`."""
+    paths = files(folder)
+    for path, following in zip_longest(paths, paths[1:]):
+        if following is not None and _begun(following) <= since:
+            continue  # every line of it was logged before the next file was begun
+        try:
+            lines = path.open("rb")
+        except FileNotFoundError:  # its time was up while we read
+            continue
+        with lines:
+            for line in lines:
+                stored = _parsed(line)
+                if stored is not None and stored["logged"] > since:
+                    yield stored
+
+
+def delete_exchanges(folder: Path, *, before: float) -> int:
+    """Delete the files whose every line was logged before `before`; how many were deleted.
+
+    The newest file is kept, since a writer may be at it.
+    """
+    paths = files(folder)
+    old = [path for path, following in pairwise(paths) if _begun(following) <= before]
+    for path in old:
+        path.unlink(missing_ok=True)
+    return len(old)
+
+
+def files(folder: Path) -> list[Path]:
+    """The log's files, oldest first."""
+    return sorted(path for path in folder.glob("*.jsonl") if path.stem.isdigit())
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """The stored object; None for a line torn by a crash or still being written."""
+    try:
+        stored = json.loads(line)
+    except ValueError:
+        return None
+    return stored if isinstance(stored, dict) and "logged" in stored else None
+
+
+def _begun(path: Path) -> float:
+    return int(path.stem) * MICROSECOND
