@@ -46,7 +46,7 @@ class EndpointError(RuntimeError):
 class Endpoint:
     """A server that answered ready."""
 
-    url: str  # scheme, host and port, without a path
+    url: str  # scheme, host and port, without a path; empty where it answers nowhere
     pid: int
     log: Path
 
@@ -73,7 +73,7 @@ def tail(log: Path, lines: int = TAIL_LINES) -> str:
 def started(
     argv: Sequence[str],
     *,
-    ready_url: str,
+    ready_url: str | None,  # None: it answers nowhere, so there is nothing to wait for
     log: Path,
     timeout_seconds: float = 120.0,
     environ: Mapping[str, str] | None = None,  # None: what this process has
@@ -89,9 +89,8 @@ def started(
     something else already answers there. Any other error leaving the block while the child is
     dead carries the end of its log as a note.
     """
-    url = httpx.URL(ready_url)
     with httpx.Client(trust_env=False, timeout=5.0) as client:
-        if _answers(client, ready_url) is not None:
+        if ready_url is not None and _answers(client, ready_url) is not None:
             raise EndpointError(
                 f"something already answers at {ready_url}: choose another port or end it"
             )
@@ -105,8 +104,9 @@ def started(
                 env=None if environ is None else dict(environ),
             )
         try:
-            _wait_until_ready(client, child, argv, ready_url, log, timeout_seconds)
-            yield Endpoint(f"{url.scheme}://{url.netloc.decode('ascii')}", child.pid, log)
+            if ready_url is not None:
+                _wait_until_ready(client, child, argv, ready_url, log, timeout_seconds)
+            yield Endpoint(_base(ready_url), child.pid, log)
         except EndpointError:
             raise
         except BaseException as error:
@@ -115,6 +115,13 @@ def started(
             raise
         finally:
             _end(child, stop_seconds)
+
+
+def _base(ready_url: str | None) -> str:
+    if ready_url is None:
+        return ""
+    url = httpx.URL(ready_url)
+    return f"{url.scheme}://{url.netloc.decode('ascii')}"
 
 
 def _bound_to_this_process(argv: Sequence[str]) -> list[str]:

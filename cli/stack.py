@@ -1,0 +1,227 @@
+"""The servers of one home folder, as children of this process: started in order, ended with it.
+
+Knows which programs there are, where each keeps its state and how to tell that it is ready.
+Knows nothing of models, releases or verdicts.
+
+    home/run/lock         held while a stack of this home runs; the system frees it with its holder
+    home/run/NAME.log     what a child printed
+    home/run/stack.json   where the servers answer now
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from cli.leftovers import end_leftovers, record
+from evaluation.endpoints import EndpointError, free_port, started, tail
+
+HOST = "127.0.0.1"
+QUIET = {  # nothing phones home, nothing runs that nobody asked for
+    "DO_NOT_TRACK": "1",  # Prefect's client
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",  # Prefect's server does not read the line above
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eleven idle processes less
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "MPLBACKEND": "Agg",
+}
+LEASES = "prefect.server.concurrency.lease_storage.filesystem"
+PREFECT = {
+    # leases in memory would cancel every running flow when the server restarts
+    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": LEASES,
+    "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+    "PREFECT_RUNNER_POLL_FREQUENCY": "1",
+    "PREFECT_RUNNER_SERVER_ENABLE": "true",  # answers /health once it polls
+    "PREFECT_RUNNER_SERVER_HOST": HOST,
+    "PREFECT_RUNNER_SERVER_LOG_LEVEL": "ERROR",
+}
+
+
+class HomeInUse(ValueError):
+    """Another process runs the servers of this home."""
+
+
+class Stack:
+    """The servers of one home. Use as a context manager; enter and leave in the same thread."""
+
+    def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
+        self.home = home.resolve()
+        self.run = self.home / "run"
+        self.urls: dict[str, str] = {}
+        self.ended: list[str] = []  # leftovers of a killed run that had to be ended
+        self._children = ExitStack()
+        self._lock: IO[str] | None = None
+        # settings that a user has for other servers of these libraries would reach into ours
+        self._environ = {
+            **{k: v for k, v in environ.items() if not k.startswith(("PREFECT_", "MLFLOW_"))},
+            **QUIET,
+            **PREFECT,
+            "PREFECT_HOME": str(self.home / "prefect"),
+            "PACELINE_HOME": str(self.home),
+        }
+
+    def __enter__(self) -> Stack:
+        for folder in ("run", "mlflow/artifacts", "prefect"):
+            (self.home / folder).mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self.run / "lock")
+        self.ended = end_leftovers(self.run / "children.json")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._children.close()
+            (self.run / "children.json").unlink(missing_ok=True)
+            (self.run / "stack.json").unlink(missing_ok=True)
+        finally:
+            if self._lock is not None:
+                self._lock.close()
+
+    def create_schemas(self) -> None:
+        """Make both databases, once per home and each by a single process.
+
+        Several processes that open a new database at once leave it half migrated for ever, and so
+        does one that is killed: it is made beside its place and renamed when it is whole.
+        """
+        python = [sys.executable, "-m"]
+        upgrade = [*python, "prefect", "server", "database", "upgrade", "-y"]
+        mlflow, prefect = self.home / "mlflow" / "mlflow.db", self.home / "prefect" / "prefect.db"
+        making = []
+        for final, scheme, argv in (
+            (mlflow, "sqlite", [*python, "mlflow", "db", "upgrade"]),
+            (prefect, "sqlite+aiosqlite", upgrade),
+        ):
+            if final.exists():
+                continue
+            beside = final.with_suffix(".new")
+            for stale in final.parent.glob(f"{beside.name}*"):
+                stale.unlink()
+            url = f"{scheme}:///{beside}"
+            environ = {**self._environ, "PREFECT_API_DATABASE_CONNECTION_URL": url}
+            log = self.run / f"{final.stem}-schema.log"
+            child = subprocess.Popen(
+                [*argv, url] if scheme == "sqlite" else argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log.open("wb"),
+                stderr=subprocess.STDOUT,
+                env=environ,
+            )
+            making.append((child, beside, final, log))
+        try:
+            for child, beside, final, log in making:
+                if child.wait(timeout=180) != 0 or not beside.exists():
+                    raise EndpointError(f"could not create {final}; the end of {log}:\n{tail(log)}")
+                os.replace(beside, final)
+        finally:
+            for child, *_ in making:
+                with suppress(ProcessLookupError):
+                    child.kill()
+                child.wait()
+
+    def start_mlflow(self) -> str:
+        """The tracking server and registry. Gives its URL."""
+        folder = self.home / "mlflow"
+        port = free_port()
+        argv = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
+        argv += ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}"]
+        argv += ["--artifacts-destination", str(folder / "artifacts")]
+        argv += ["--host", HOST, "--port", str(port)]
+        url = self._start("mlflow", argv, f"http://{HOST}:{port}", "/health")
+        self._environ["MLFLOW_TRACKING_URI"] = self._environ["PACELINE_REGISTRY"] = url
+        return url
+
+    def start_prefect(self) -> str:
+        """The server of the flows. Gives its URL, without /api."""
+        port = free_port()
+        database = f"sqlite+aiosqlite:///{self.home / 'prefect' / 'prefect.db'}"
+        argv = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST]
+        argv += ["--port", str(port)]
+        extra = {
+            "PREFECT_API_DATABASE_CONNECTION_URL": database,
+            "PREFECT_UI_API_URL": f"http://{HOST}:{port}/api",
+        }
+        url = self._start("prefect", argv, f"http://{HOST}:{port}", "/api/health", extra)
+        self._environ["PREFECT_API_URL"] = f"{url}/api"
+        return url
+
+    def start_worker(self) -> None:
+        """What runs the flows; needs MLflow and Prefect."""
+        port = free_port()
+        extra = {"PREFECT_RUNNER_SERVER_PORT": str(port)}
+        argv = [sys.executable, "-m", "flows.worker", "--home", str(self.home)]
+        self._start("worker", argv, f"http://{HOST}:{port}", "/health", extra)
+
+    def start_server(self, pairing: str, *options: str) -> str:
+        """The speculative server that follows the alias `champion` of `pairing`. Gives its URL."""
+        port = free_port()
+        argv = [sys.executable, "-m", "cli.main", "serve", "--pairing", pairing]
+        argv += ["--registry", self.urls["mlflow"], "--home", str(self.home)]
+        argv += ["--host", HOST, "--port", str(port), *options]
+        return self._start("server", argv, f"http://{HOST}:{port}", "/health/ready")
+
+    def start_monitor(self, pairing: str) -> None:
+        """What watches the speculative server; needs it."""
+        argv = [sys.executable, "-m", "cli.main", "monitor", "--pairing", pairing]
+        argv += ["--server", self.urls["server"], "--registry", self.urls["mlflow"]]
+        argv += ["--home", str(self.home)]
+        self._start("monitor", argv, None, "")
+
+    def environ(self) -> dict[str, str]:
+        """The environment that the children got: what a process needs to talk to them."""
+        return dict(self._environ)
+
+    def _start(
+        self,
+        name: str,
+        argv: list[str],
+        base: str | None,
+        ready: str,
+        extra: Mapping[str, str] | None = None,
+    ) -> str:
+        child = self._children.enter_context(
+            started(
+                argv,
+                ready_url=None if base is None else base + ready,
+                log=self.run / f"{name}.log",
+                environ={**self._environ, **(extra or {})},
+            )
+        )
+        record(self.run / "children.json", name, child.pid)
+        if base is not None:
+            self.urls[name] = base
+            (self.run / "stack.json").write_text(json.dumps(self.urls, indent=1))
+        return base or ""
+
+
+def _locked(path: Path) -> IO[str]:
+    """The lock file, held by this process until it is closed or the process is gone."""
+    held = path.open("a+")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        held.seek(0)
+        holder = held.read().strip() or "another process"
+        held.close()
+        raise HomeInUse(
+            f"the home {path.parent.parent} is in use by process {holder}: end that one first, "
+            "or choose another folder with --home"
+        ) from None
+    held.seek(0)
+    held.truncate()
+    held.write(str(os.getpid()))
+    held.flush()
+    return held
