@@ -1,0 +1,54 @@
+"""Reads one `paceline.toml` and the environment into `Settings`, validated as a whole."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from configuration.environment import PREFIX, overlay, read_secret
+from configuration.faults import ConfigurationError, Fault
+from configuration.settings import Settings
+from configuration.tables import to_record
+
+FILE = "paceline.toml"
+SECRETS = ("registry_token",)
+
+
+def read_settings(home: Path, *, environ: Mapping[str, str]) -> Settings:
+    """The settings of a home folder; a home without `paceline.toml` has every default, no pairing.
+
+    Relative paths stay as written: `Settings.path` takes them from the home folder. Raises
+    ConfigurationError with every fault of the file and of the environment.
+    """
+    path = home / FILE
+    faults: list[Fault] = []
+    table = _parsed(path)
+    for name in SECRETS:
+        if table.pop(name, None) is not None:
+            variable = PREFIX + name.upper()
+            do = f"set {variable} or {variable}_FILE instead"
+            faults.append(Fault(name, "a secret in the file", "none here", do))
+    merged = overlay(table, Settings, environ, secrets=SECRETS, faults=faults)
+    secrets = {name: read_secret(name, environ, faults=faults) for name in SECRETS}
+    settings = to_record(Settings, merged, key="", faults=faults, fixed={"home": home, **secrets})
+    if faults or settings is None:
+        raise ConfigurationError(str(path), faults)
+    return settings
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    def wrong(got: str, do: str) -> ConfigurationError:
+        return ConfigurationError(str(path), [Fault("the file", got, "TOML text", do)])
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise wrong(error.strerror or str(error), "make it a readable file") from error
+    except UnicodeDecodeError as error:
+        raise wrong("bytes that are not UTF-8", "save it as UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise wrong(str(error), "mend that line") from error

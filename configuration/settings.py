@@ -1,0 +1,114 @@
+"""The records that a `paceline.toml` turns into. A dial is stated once: name, type, default, why.
+
+The comments behind the fields are what `configuration/writing.py` writes beside each dial, so a
+comment here is the documentation. Recipes and policies belong to the folders that use them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from configuration.faults import ConfigurationError, Fault
+from evaluation.policy import Policy
+from training.recipe import Recipe
+
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")  # becomes a model's name in MLflow and a file's
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """How a pair is measured on a trial server."""
+
+    max_tokens: int = 96  # longest answer, in tokens
+    temperature: float = 0.0  # 0 decodes greedily
+    concurrency: int = 4  # requests at once while acceptance is measured; speed is measured alone
+
+    def __post_init__(self) -> None:
+        _positive(self, "max_tokens", "concurrency")
+        if not 0 <= self.temperature <= 2:
+            raise ValueError(f"got temperature = {self.temperature}, wanted 0 to 2")
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """One line: which target to watch, and how its drafts are made, gated and served."""
+
+    target: Path  # a model folder, or a folder that holds one model folder per release
+    draft: Literal["head", "ngram", "none"] = "head"  # kind of draft that is made for a release
+    on_release: Literal["with_pair", "at_once"] = "with_pair"  # does a release wait for its pair?
+    max_wait_seconds: float = 86_400.0  # with_pair: the longest that a release waits
+    draft_len: int = 4  # K: tokens drafted per round; arms are only compared at the same K
+    train_prompts: Path = Path("prompts/train.jsonl")  # what the draft learns to follow
+    evaluation_prompts: Path = Path("prompts/evaluation.jsonl")  # never trained on
+    measurement: Measurement = field(default_factory=Measurement)
+    recipe: Recipe = field(default_factory=Recipe)
+    policy: Policy = field(default_factory=Policy)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.draft_len <= 16:
+            raise ValueError(f"got draft_len = {self.draft_len}, wanted 1 to 16")
+        if not self.max_wait_seconds > 0:
+            raise ValueError(f"got max_wait_seconds = {self.max_wait_seconds}, wanted above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The built-in server."""
+
+    host: str = "127.0.0.1"  # who may connect; 0.0.0.0 is everyone who reaches this machine
+    port: int = 8000  # 0 takes a free one and says which
+    slots: int = 8  # requests decoded at once
+    max_len: int = 1024  # prompt and answer together, in tokens
+
+    def __post_init__(self) -> None:
+        _positive(self, "slots", "max_len")
+        if not 0 <= self.port <= 65_535:
+            raise ValueError(f"got port = {self.port}, wanted 0 to 65535")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All of one home folder's configuration."""
+
+    home: Path  # where everything embedded lives; relative paths start here
+    registry: str = ""  # MLflow server; empty is the one embedded in the home folder
+    prefect: str = ""  # Prefect API; empty is the one embedded in the home folder
+    serving: Serving = field(default_factory=Serving)
+    pairings: Mapping[str, Pairing] = field(default_factory=dict)
+    registry_token: str | None = field(default=None, repr=False)  # a secret: environment or file
+
+    def __post_init__(self) -> None:
+        for name in self.pairings:
+            if not NAME.fullmatch(name):
+                raise ValueError(f"got the pairing name {name!r}, wanted {NAME.pattern}")
+        for key, url in (("registry", self.registry), ("prefect", self.prefect)):
+            if url and not url.startswith(("http://", "https://")):
+                raise ValueError(f"got {key} = {url!r}, wanted an http(s) URL or nothing")
+
+    def pairing(self, name: str | None = None) -> Pairing:
+        """The pairing of that name, or the only one; ConfigurationError where there is none."""
+        if name is None and len(self.pairings) == 1:
+            return next(iter(self.pairings.values()))
+        if name is not None and name in self.pairings:
+            return self.pairings[name]
+        known = ", ".join(sorted(self.pairings)) or "none"
+        got = "no name" if name is None else repr(name)
+        do = "name one of them" if self.pairings else "write one with `paceline init`"
+        raise ConfigurationError(
+            str(self.home / "paceline.toml"),
+            [Fault("pairings", got, f"a configured pairing ({known})", do)],
+        )
+
+    def path(self, path: Path | str) -> Path:
+        """A configured path, taken from the home folder where it is relative."""
+        return (self.home / Path(path).expanduser()).absolute()
+
+
+def _positive(record: object, *names: str) -> None:
+    for name in names:
+        if getattr(record, name) < 1:
+            raise ValueError(f"got {name} = {getattr(record, name)}, wanted 1 or more")

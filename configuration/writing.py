@@ -1,0 +1,87 @@
+"""Writes a `paceline.toml` that shows every dial with its default and why it is there.
+
+The comments come from the records' own source lines, so that a dial is stated once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from configuration.settings import Pairing, Settings
+
+HEADER = """\
+# Paceline's configuration. A line that is commented out shows its default; relative paths start at
+# this file's folder. Every dial can be overridden by the environment, a table down with two
+# underscores: PACELINE_SERVING__PORT=8080. Secrets go into the environment only, never in here.
+"""
+FIELD_LINE = re.compile(r"^\s+(\w+)\s*:[^#]*#\s*(.+?)\s*$")
+FROM_ELSEWHERE = ("home", "registry_token")  # the command line and the environment
+
+
+def default_toml(pairings: Mapping[str, Pairing]) -> str:
+    """The text of a configuration with these pairings; what is at its default is commented out."""
+    settings = Settings(home=Path())
+    lines = [HEADER.rstrip(), "", *_dials(settings, "", shown=())]
+    for name, pairing in pairings.items():
+        lines += _table(pairing, f"pairings.{name}")
+    return "\n".join(lines) + "\n"
+
+
+def write_default(path: Path, pairings: Mapping[str, Pairing]) -> bool:
+    """Writes that text whole or not at all; False, and nothing touched, where a file stands."""
+    if path.exists():
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(default_toml(pairings), encoding="utf-8")
+    beside.replace(path)
+    return True
+
+
+def comments(cls: type) -> dict[str, str]:
+    """What stands behind each field of a dataclass in its source."""
+    found = (FIELD_LINE.match(line) for line in inspect.getsource(cls).splitlines())
+    return {match[1]: match[2] for match in found if match}
+
+
+def _table(record: Any, key: str) -> Iterator[str]:
+    yield f"\n[{key}]"
+    yield from _dials(record, key, shown=("target",))
+
+
+def _dials(record: Any, key: str, *, shown: tuple[str, ...]) -> Iterator[str]:
+    why = comments(type(record))
+    nested = []
+    for spec in fields(record):
+        value = getattr(record, spec.name)
+        if is_dataclass(value):
+            nested.append((f"{key}.{spec.name}" if key else spec.name, value))
+        elif spec.name not in FROM_ELSEWHERE and not isinstance(value, Mapping):
+            mark = "" if spec.name in shown or _changed(record, spec.name) else "# "
+            reason = f"  # {why[spec.name]}" if spec.name in why else ""
+            yield f"{mark}{spec.name} = {_literal(value)}{reason}"
+    for inner, value in nested:
+        yield from _table(value, inner)
+
+
+def _changed(record: Any, name: str) -> bool:
+    """Whether a field differs from what the record has when it is left out."""
+    spec = next(s for s in fields(record) if s.name == name)
+    return bool(getattr(record, name) != spec.default) and not isinstance(record, Settings)
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, (Path, str)):
+        return json.dumps(str(value), ensure_ascii=False)
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_literal(inner) for inner in value) + "]"
+    if value is None:
+        return '""'
+    return json.dumps(value)

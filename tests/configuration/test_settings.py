@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from configuration.faults import ConfigurationError
+from configuration.reading import read_settings
+from configuration.settings import Pairing, Settings
+from configuration.writing import FROM_ELSEWHERE, comments, default_toml, write_default
+from evaluation.policy import Policy
+from training.recipe import Recipe
+
+PAIRING = '[pairings.docstrings]\ntarget = "targets/small"\n'
+
+
+def read(tmp_path: Path, text: str, environ: Mapping[str, str] | None = None) -> Settings:
+    (tmp_path / "paceline.toml").write_text(text, encoding="utf-8")
+    return read_settings(tmp_path, environ=environ or {})
+
+
+def faults(tmp_path: Path, text: str, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    with pytest.raises(ConfigurationError) as caught:
+        read(tmp_path, text, environ)
+    assert str(tmp_path / "paceline.toml") in str(caught.value)
+    return {
+        fault.key: f"got {fault.got}, wanted {fault.wanted}: {fault.do}"
+        for fault in caught.value.faults
+    }
+
+
+def test_a_home_without_a_file_has_every_default_and_no_pairing(tmp_path: Path) -> None:
+    assert read_settings(tmp_path, environ={}) == Settings(home=tmp_path)
+
+
+def test_recipes_and_policies_are_the_records_of_their_folders(tmp_path: Path) -> None:
+    text = PAIRING + "[pairings.docstrings.recipe]\nepochs = 2\nlearning_rate = 1\n"
+    text += "[pairings.docstrings.policy]\nprompts = 80\n"
+    pairing = read(tmp_path, text).pairing("docstrings")
+    assert pairing.recipe == Recipe(epochs=2, learning_rate=1.0)
+    assert isinstance(pairing.recipe.learning_rate, float)
+    assert pairing.policy == Policy(prompts=80)
+    assert pairing.target == Path("targets/small")
+
+
+def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
+    found = faults(
+        tmp_path,
+        'registr = "http://x"\nregistry = "ftp://x"\n'
+        "[serving]\nport = 70000\nslots = true\n"
+        '[pairings.a]\ndraft = "tree"\ndraft_len = "4"\n'
+        "[pairings.a.recipe]\nepochs = 1.5\n"
+        '[pairings.b]\ntarget = "t"\ndraft_len = 99\n'
+        "[pairings.b.policy]\nalpha = 0.7\nprompts = 0\n"
+        "[pairings.b.recipe]\nbatch = 0\nlearning_rate = nan\n",
+    )
+    assert found == {
+        "registr": "got an unknown key, wanted one of registry, prefect, serving, pairings: "
+        "did you mean registry?",
+        "serving.slots": "got True, wanted a whole number: change it, or remove it for the default",
+        "pairings.a.target": "got nothing, wanted a path: set it",
+        "pairings.a.draft": "got 'tree', wanted one of 'head', 'ngram', 'none': "
+        "change it, or remove it for the default",
+        "pairings.a.draft_len": "got '4', wanted a whole number: "
+        "change it, or remove it for the default",
+        "pairings.a.recipe.epochs": "got 1.5, wanted a whole number: "
+        "change it, or remove it for the default",
+        "pairings.b.policy.alpha": "got 0.7, wanted above 0, below 0.5: change it",
+        "pairings.b.policy.prompts": "got 0, wanted at least 1: change it",
+        "pairings.b.recipe.learning_rate": "got nan, wanted a number: "
+        "change it, or remove it for the default",
+    }
+
+
+def test_a_record_s_own_rules_name_the_dial(tmp_path: Path) -> None:
+    assert faults(tmp_path, 'registry = "ftp://x"\n') == {
+        "registry": "got 'ftp://x', wanted an http(s) URL or nothing: change it"
+    }
+    assert list(faults(tmp_path, PAIRING + "draft_len = 99\n")) == ["pairings.docstrings.draft_len"]
+    assert faults(tmp_path, PAIRING + "[pairings.docstrings.recipe]\nbatch = 0\n") == {
+        "pairings.docstrings.recipe.batch": "got 0, wanted at least 1: change it"
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "got"),
+    [
+        (b"registry = \n", "Invalid value"),
+        (b"[pairings\n", "line 1"),
+        (b"registry = '\xff'\n", "not UTF-8"),
+    ],
+)
+def test_a_malformed_file_is_bad_input(tmp_path: Path, content: bytes, got: str) -> None:
+    (tmp_path / "paceline.toml").write_bytes(content)
+    with pytest.raises(ConfigurationError, match=got):
+        read_settings(tmp_path, environ={})
+
+
+def test_a_folder_in_the_files_place_is_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "paceline.toml").mkdir()
+    with pytest.raises(ConfigurationError, match="directory"):
+        read_settings(tmp_path, environ={})
+
+
+def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
+    settings = read(
+        tmp_path,
+        'registry = "http://file"\n[pairings.my-line]\ntarget = "t"\ndraft_len = 3\n',
+        {
+            "PACELINE_REGISTRY": "http://environment",
+            "PACELINE_SERVING__PORT": "0",
+            "PACELINE_PAIRINGS__MY_LINE__DRAFT_LEN": "6",
+            "PACELINE_PAIRINGS__MY_LINE__RECIPE__LEARNING_RATE": "1e-3",
+            "PACELINE_PAIRINGS__MY_LINE__ON_RELEASE": "at_once",
+            "PACELINE_PAIRINGS__OTHER__TARGET": "8",
+            "PACELINE_HOME": "/elsewhere",
+            "PATH": "/bin",
+        },
+    )
+    assert settings.registry == "http://environment"
+    assert settings.serving.port == 0
+    assert settings.pairing("my-line").draft_len == 6
+    assert settings.pairing("my-line").recipe.learning_rate == 1e-3
+    assert settings.pairing("my-line").on_release == "at_once"
+    assert settings.pairing("other").target == Path("8")
+
+
+def test_a_wrong_variable_is_named_beside_the_faults_of_the_file(tmp_path: Path) -> None:
+    found = faults(
+        tmp_path,
+        "[serving]\nport = -1\n",
+        {
+            "PACELINE_REGISTY": "x",
+            "PACELINE_SERVING": "8000",
+            "PACELINE_SERVING__SLOTS": "many",
+            "PACELINE_REGISTRY__URL": "x",
+            "PACELINE_": "x",
+        },
+    )
+    assert found["PACELINE_REGISTY"].endswith("did you mean PACELINE_REGISTRY?")
+    assert "a table's name" in found["PACELINE_SERVING"]
+    assert found["serving.slots"].startswith("got 'many', wanted a whole number")
+    assert "PACELINE_REGISTRY__URL" in found
+    assert "PACELINE_" in found
+
+
+def test_a_secret_comes_from_the_environment_or_a_file_and_is_never_shown(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("hush\n")
+    assert read(tmp_path, "", {"PACELINE_REGISTRY_TOKEN": "hush"}).registry_token == "hush"
+    settings = read(tmp_path, "", {"PACELINE_REGISTRY_TOKEN_FILE": str(file)})
+    assert settings.registry_token == "hush"
+    assert "hush" not in repr(settings)
+    found = faults(tmp_path, 'registry_token = "hush"\n')
+    assert "PACELINE_REGISTRY_TOKEN_FILE" in found["registry_token"]
+    assert "hush" not in str(found)
+
+
+def test_a_secret_s_file_has_to_be_there_and_alone(tmp_path: Path) -> None:
+    name = "PACELINE_REGISTRY_TOKEN_FILE"
+    assert "No such file" in faults(tmp_path, "", {name: str(tmp_path / "none")})[name]
+    (tmp_path / "empty").touch()
+    assert "empty" in faults(tmp_path, "", {name: str(tmp_path / "empty")})[name]
+    both = {name: str(tmp_path / "empty"), "PACELINE_REGISTRY_TOKEN": "hush"}
+    assert "one of the two" in faults(tmp_path, "", both)[name]
+
+
+def test_the_written_default_reads_as_the_default_and_explains_every_dial(tmp_path: Path) -> None:
+    pairing = Pairing(target=Path("targets/small"), policy=Policy(prompts=80))
+    text = default_toml({"docstrings": pairing})
+    assert read(tmp_path, text) == Settings(home=tmp_path, pairings={"docstrings": pairing})
+    dials = [line for line in text.splitlines() if " = " in line]
+    assert [line for line in dials if "prompts = 80" in line] == [
+        f"prompts = 80  # {comments(Policy)['prompts']}"
+    ]
+    for cls in (Pairing, Policy, Settings):
+        said = {name: why for name, why in comments(cls).items() if name not in FROM_ELSEWHERE}
+        assert said
+        assert [why for why in said.values() if why not in text] == []
+
+
+def test_uncommenting_a_default_changes_nothing(tmp_path: Path) -> None:
+    pairing = Pairing(target=Path("targets/small"))
+    text = default_toml({"docstrings": pairing})
+    lines = [line.removeprefix("# ") if " = " in line else line for line in text.splitlines()]
+    assert len(tomllib.loads("\n".join(lines))["pairings"]["docstrings"]["recipe"]) > 5
+    assert read(tmp_path, "\n".join(lines)) == read(tmp_path, text)
+
+
+def test_a_file_that_stands_is_never_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "home" / "paceline.toml"
+    assert write_default(path, {}) is True
+    path.write_text("# mine\n")
+    assert write_default(path, {}) is False
+    assert path.read_text() == "# mine\n"
+    assert [entry.name for entry in path.parent.iterdir()] == ["paceline.toml"]
+
+
+def test_a_pairing_that_is_not_configured_says_which_are(tmp_path: Path) -> None:
+    settings = read(tmp_path, PAIRING)
+    assert settings.pairing() == settings.pairing("docstrings")
+    with pytest.raises(ConfigurationError, match=r"got 'other', wanted .*docstrings.*name one"):
+        settings.pairing("other")
+    with pytest.raises(ConfigurationError, match="paceline init"):
+        Settings(home=tmp_path).pairing()
+
+
+def test_paths_start_at_the_home_folder(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    assert settings.path("prompts/x.jsonl") == tmp_path / "prompts" / "x.jsonl"
+    assert settings.path("/elsewhere") == Path("/elsewhere")
