@@ -1,0 +1,224 @@
+"""Asks a running OpenAI-compatible endpoint for one answer, and checks what it reports of itself.
+
+Knows the HTTP interface of a trial server. Knows nothing of models, arms' meaning or statistics.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from speculation.records import Counts, Prompt
+
+# Likeliest tokens asked for at each position: the two of the top-two gap, and two more, because
+# bf16 logits tie often enough that the speculative path may rightly choose the third.
+TOP_LOGPROBS = 4
+
+
+class MeasurementError(RuntimeError):
+    """The endpoint could not be measured: it died, refused, or reports counts that cannot be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One emitted token with the log-probabilities (nats) of the likeliest ones there."""
+
+    token: str  # its bytes in hex: half a character is a token too
+    top: tuple[tuple[str, float], ...] = ()  # likeliest first
+
+    @property
+    def gap(self) -> float | None:
+        """How much the likeliest token was preferred to the second; None where unknown."""
+        return self.top[0][1] - self.top[1][1] if len(self.top) > 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One request, answered."""
+
+    pair: str
+    release: str
+    drafter: str
+    draft_len: int
+    text: str
+    outcome: str  # "stop" or "length"
+    tokens: tuple[Token, ...]  # empty unless log-probabilities were asked for
+    counts: Counts
+    prompt_tokens: int
+    prompt_tokens_cached: int
+    completion_tokens: int
+    seconds: float  # the whole request as the client sees it
+    queue_seconds: float
+    prefill_seconds: float
+    decode_seconds: float
+
+
+class Client:
+    """A connection to one endpoint. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_seconds: float = 120.0,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.url = url
+        self._http = httpx.Client(
+            base_url=url, timeout=timeout_seconds, trust_env=False, transport=transport
+        )
+
+    def close(self) -> None:
+        """End the connections. Requests in flight end with MeasurementError."""
+        self._http.close()
+
+    def model(self) -> str:
+        """The name of the first model the endpoint offers."""
+        body = self._json("GET", "/v1/models", None)
+        try:
+            return str(body["data"][0]["id"])
+        except (KeyError, IndexError, TypeError) as error:
+            raise MeasurementError(f"{self.url}/v1/models lists no model: {body}") from error
+
+    def engine(self) -> str:
+        """What serves, as the endpoint tells; "unknown" where it does not."""
+        try:
+            body = self._json("GET", "/admin/pair", None)
+        except MeasurementError:
+            return "unknown"
+        return str(body.get("engine", "unknown")) if isinstance(body, dict) else "unknown"
+
+    def ask(
+        self,
+        prompt: Prompt,
+        *,
+        model: str,
+        arm: str,
+        draft_len: int,
+        max_tokens: int,
+        temperature: float = 0.0,
+        seed: int | None = None,
+        logprobs: bool = False,
+    ) -> Answer:
+        """One answer from one arm. Raises MeasurementError with the reason."""
+        request: dict[str, Any] = {
+            "model": model,
+            "messages": [dict(message) for message in prompt.messages],
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "paceline": {"arm": arm, "draft_len": draft_len},
+        }
+        if seed is not None:
+            request["seed"] = seed
+        if logprobs:
+            request |= {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
+        begun = time.perf_counter()
+        body = self._json("POST", "/v1/chat/completions", request)
+        seconds = time.perf_counter() - begun
+        try:
+            answer = _answer(body, seconds)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise MeasurementError(
+                f"{self.url} answered prompt {prompt.id!r} in a form that is not understood "
+                f"({type(error).__name__}: {error}): is it a Paceline server?"
+            ) from error
+        fault = inconsistency(answer.counts, answer.completion_tokens, draft_len)
+        if answer.draft_len != draft_len and arm != "none":
+            fault = f"it drafted {answer.draft_len} tokens a round, asked were {draft_len}"
+        if logprobs and len(answer.tokens) > answer.completion_tokens:
+            fault = f"{len(answer.tokens)} log-probabilities for {answer.completion_tokens} tokens"
+        if fault is not None:
+            raise MeasurementError(
+                f"{self.url} reports what cannot be of prompt {prompt.id!r}, arm {arm!r}: {fault}"
+            )
+        return answer
+
+    def _json(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+        try:
+            response = self._http.request(method, path, json=body)
+        except httpx.TimeoutException as error:
+            raise MeasurementError(
+                f"{self.url} did not answer in {self._http.timeout.read} s: it hangs or cannot cope"
+            ) from error
+        except (httpx.HTTPError, RuntimeError) as error:  # RuntimeError: closed under the request
+            raise MeasurementError(
+                f"{self.url} is gone: {error or type(error).__name__}"
+            ) from error
+        if response.status_code != 200:
+            raise MeasurementError(
+                f"{self.url}{path} refused with {response.status_code}: {response.text[:500]}"
+            )
+        try:
+            return response.json()
+        except ValueError as error:
+            raise MeasurementError(f"{self.url}{path} answered no JSON") from error
+
+
+def inconsistency(counts: Counts, completion_tokens: int, draft_len: int) -> str | None:
+    """Why counts cannot be true, or None. What design.md says of counts, as a check."""
+    judged, accepted = counts.judged_per_position, counts.accepted_per_position
+    numbers = (counts.rounds, counts.plain_forwards, counts.drafted, counts.emitted)
+    if min(*numbers, *judged, *accepted) < 0 or len(judged) != len(accepted):
+        return f"negative or ragged counts: {counts}"
+    if any(kept > seen for kept, seen in zip(accepted, judged, strict=True)):
+        return f"more accepted {accepted} than judged {judged}"
+    reachable = (counts.rounds, *accepted)  # position j is judged only after j - 1 was accepted
+    if any(seen > most for seen, most in zip(judged, reachable, strict=False)):
+        return f"judged {judged} tokens after accepting {accepted} in {counts.rounds} rounds"
+    if not counts.judged <= counts.drafted <= counts.rounds * max(draft_len, 0):
+        return (
+            f"{counts.drafted} drafted, {counts.judged} judged in {counts.rounds} rounds "
+            f"of {draft_len}"
+        )
+    if counts.emitted != completion_tokens:
+        return f"{counts.emitted} emitted, {completion_tokens} in the usage"
+    if counts.emitted > counts.accepted + counts.forwards:
+        return (
+            f"{counts.emitted} emitted by {counts.accepted} accepted and {counts.forwards} forwards"
+        )
+    return None
+
+
+def _answer(body: Any, seconds: float) -> Answer:
+    choice, usage = body["choices"][0], body["usage"]
+    told = usage["paceline"]
+    content = (choice.get("logprobs") or {}).get("content") or ()
+    counts = Counts(
+        rounds=int(told["rounds"]),
+        plain_forwards=int(told["plain_forwards"]),
+        drafted=int(told["drafted"]),
+        emitted=int(told["emitted"]),
+        judged_per_position=tuple(int(n) for n in told["judged_per_position"]),
+        accepted_per_position=tuple(int(n) for n in told["accepted_per_position"]),
+    )
+    return Answer(
+        pair=str(told["pair"]),
+        release=str(told["release"]),
+        drafter=str(told["drafter"]),
+        draft_len=int(told["draft_len"]),
+        text=str(choice["message"]["content"] or ""),
+        outcome=str(choice["finish_reason"]),
+        tokens=tuple(_token(entry) for entry in content),
+        counts=counts,
+        prompt_tokens=int(usage["prompt_tokens"]),
+        prompt_tokens_cached=int(told["prompt_tokens_cached"]),
+        completion_tokens=int(usage["completion_tokens"]),
+        seconds=seconds,
+        queue_seconds=float(told["queue_seconds"]),
+        prefill_seconds=float(told["prefill_seconds"]),
+        decode_seconds=float(told["decode_seconds"]),
+    )
+
+
+def _token(entry: Mapping[str, Any]) -> Token:
+    top = tuple((_name(other), float(other["logprob"])) for other in entry["top_logprobs"])
+    return Token(_name(entry), top)
+
+
+def _name(entry: Mapping[str, Any]) -> str:
+    raw = entry.get("bytes")
+    return str(entry["token"]).encode().hex() if raw is None else bytes(raw).hex()

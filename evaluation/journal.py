@@ -1,0 +1,92 @@
+"""Keeps finished samples on disk while a measurement runs, so that a killed one goes on.
+
+A JSONL file. The first line says what the samples are samples of; every further line is one. A
+sample is on disk before it is counted as done. Knows lines and their header, not what they mean.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+FORMAT = "paceline measurement journal 1"
+
+
+class JournalError(ValueError):
+    """A journal with a line inside it that is no sample."""
+
+
+class Journal:
+    """Samples that belong to one `header`. One writer at a time; append from one thread.
+
+    A journal of other samples (another candidate, release, draft length, sampling or set of
+    prompts) is never mixed with these: it is put aside under a name of its own.
+    """
+
+    def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
+        self.path = path
+        self.samples: list[dict[str, Any]] = []
+        path.parent.mkdir(parents=True, exist_ok=True)
+        wanted = {"format": FORMAT, **header}
+        stored = self._lines()
+        if stored and stored[0] == json.loads(json.dumps(wanted)):
+            self.samples = stored[1:]
+            self._file: BinaryIO = path.open("ab")
+            return
+        if stored:
+            digest = hashlib.sha256(json.dumps(stored[0], sort_keys=True).encode()).hexdigest()
+            path.rename(path.with_name(f"{path.name}.of-{digest[:8]}"))
+        self._file = path.open("wb")
+        self._append(wanted)
+
+    def add(self, sample: Mapping[str, Any]) -> None:
+        """Store one finished sample."""
+        self._append(sample)
+        self.samples.append(dict(sample))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        text = json.dumps(line, ensure_ascii=False, allow_nan=False)
+        # A lone surrogate, half an emoji cut off by the token limit, must not end the measurement.
+        self._file.write(text.encode("utf-8", "backslashreplace") + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _lines(self) -> list[dict[str, Any]]:
+        """What is stored, without a last line that was cut off when its writer was killed."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        if len(whole) < len(data):
+            with self.path.open("r+b") as stored:
+                stored.truncate(len(whole))
+        lines = []
+        for number, line in enumerate(whole.splitlines(), start=1):
+            try:
+                lines.append(json.loads(line))
+            except ValueError as error:
+                raise JournalError(
+                    f"{self.path}: line {number} is not JSON ({error}); wanted a sample a line: "
+                    "delete the file to measure anew"
+                ) from error
+        return lines

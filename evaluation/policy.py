@@ -1,0 +1,82 @@
+"""What the gate demands, as data. Standard library only, so that configuration can read it.
+
+Knows limits and their defaults. Knows nothing of reports or of how a limit is judged (gate.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+class PolicyError(ValueError):
+    """A policy with an unknown key or a limit that cannot be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Limits of a promotion. Ratios are 0 to 1, never percent."""
+
+    # How much is measured.
+    prompts: int = 256  # per arm; a ROUGE-L margin of 0.01 needs 215 at a spread of 0.05
+    minimum_prompts: int = 20  # below it no statistic of this gate has its stated error rate
+    alpha: float = 0.05  # chance of a wrong PASS, and of a wrong FAIL, of each rule
+
+    # Acceptance (alpha-hat, at one fixed draft length).
+    acceptance_margin: float = 0.02  # how much worse than the incumbent is still the same
+    acceptance_floor: float = 0.30  # at 0.3 a round of 4 yields 1.4 tokens: hardly pays for a draft
+    forwards_over_ngram: float = 1.0  # forwards per request over those of the free n-gram draft
+
+    # Speed, whole requests, one at a time.
+    speed_over_plain: float = 1.0  # tokens a second over those of plain decoding
+
+    # Parity: speculation must not change what the target says, up to the numerics of the dtype.
+    parity_gap: float = 0.5  # nats; bf16 rounding overturned gaps of 0.25 at most in 1,700 tokens
+    rouge_l_margin: float = 0.01
+
+    # Slices: by task and by language.
+    slice_margin: float = 0.10
+    slice_minimum: int = 20  # requests; smaller slices are reported, not judged
+
+    def __post_init__(self) -> None:
+        for name, wanted, right in (
+            ("prompts", "at least 1", self.prompts >= 1),
+            ("minimum_prompts", "at least 2", self.minimum_prompts >= 2),
+            ("alpha", "above 0, below 0.5", 0 < self.alpha < 0.5),
+            ("acceptance_margin", "0 to 1", 0 <= self.acceptance_margin <= 1),
+            ("acceptance_floor", "0 to 1", 0 <= self.acceptance_floor <= 1),
+            ("forwards_over_ngram", "above 0", self.forwards_over_ngram > 0),
+            ("speed_over_plain", "above 0", self.speed_over_plain > 0),
+            ("parity_gap", "0 or more", self.parity_gap >= 0),
+            ("rouge_l_margin", "0 to 1", 0 <= self.rouge_l_margin <= 1),
+            ("slice_margin", "0 to 1", 0 <= self.slice_margin <= 1),
+            ("slice_minimum", "at least 2", self.slice_minimum >= 2),
+        ):
+            if not right:
+                raise PolicyError(f"policy: {name} = {getattr(self, name)!r}, wanted {wanted}")
+
+    @property
+    def speed_prompts(self) -> int:
+        """Prompts of the speed runs: a quarter, since one at a time is slow, but 8 at least."""
+        return min(self.prompts, max(8, self.prompts // 4))
+
+
+def policy_from(limits: Mapping[str, Any]) -> Policy:
+    """A policy from a table of a configuration file; what is not given has its default.
+
+    Raises PolicyError naming the key, what was got and what was wanted.
+    """
+    known: dict[str, type[int] | type[float]] = {
+        field.name: int if isinstance(field.default, int) else float for field in fields(Policy)
+    }
+    for key, value in limits.items():
+        if key not in known:
+            raise PolicyError(f"policy: unknown key {key!r}, wanted one of {', '.join(known)}")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or (known[key] is int and value != int(value)):
+            kind = "a whole number" if known[key] is int else "a number"
+            raise PolicyError(f"policy: {key} = {value!r}, wanted {kind}")
+    given: dict[str, Any] = {key: known[key](value) for key, value in limits.items()}
+    return Policy(**given)

@@ -1,0 +1,86 @@
+"""What a measurement consists of: the conditions, and one sample per finished request.
+
+Plain records with their way to JSON and back. Texts are in here; a report keeps figures only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from evaluation.client import Answer, Token
+from speculation.records import Counts, Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One finished request of a measurement."""
+
+    run: str  # "batched", "again" (plain, other seeds) or "alone"
+    arm: str
+    prompt: str  # its id
+    block: int  # of the speed runs; 0 elsewhere
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a measurement must be repeated with to be comparable."""
+
+    release: str  # digest, as the server reports it
+    pairs: Mapping[str, str]  # arm to the pair it serves, as the server reports it
+    prompts_digest: str
+    prompts: int
+    speed_prompts: int
+    draft_len: int
+    max_tokens: int
+    temperature: float
+    seed: int
+    concurrency: int
+    block_prompts: int
+    engine: str
+    machine: str
+    code_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Everything measured, texts included. A report is what is kept of it."""
+
+    conditions: Conditions
+    prompts: tuple[Prompt, ...]
+    samples: tuple[Sample, ...]
+
+
+def prompts_digest(prompts: Sequence[Prompt]) -> str:
+    """sha256 of the prompts in their order, everything in them."""
+    whole = hashlib.sha256()
+    for prompt in prompts:
+        whole.update(prompt_digest(prompt).encode())
+    return whole.hexdigest()
+
+
+def prompt_digest(prompt: Prompt) -> str:
+    """sha256 of one prompt: what is asked and what it is compared with, not its id."""
+    content = [prompt.messages, prompt.reference, prompt.task, prompt.language]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def to_line(sample: Sample) -> dict[str, Any]:
+    """A sample as the journal stores it, with when it was taken (seconds since the epoch)."""
+    return {**asdict(sample), "at": time.time()}
+
+
+def from_line(stored: Mapping[str, Any]) -> Sample:
+    """A sample from what the journal stored."""
+    told = dict(stored["answer"])
+    told["counts"] = Counts.from_json(told["counts"])
+    told["tokens"] = tuple(
+        Token(token["token"], tuple((name, logprob) for name, logprob in token["top"]))
+        for token in told["tokens"]
+    )
+    return Sample(stored["run"], stored["arm"], stored["prompt"], stored["block"], Answer(**told))
