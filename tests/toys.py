@@ -38,7 +38,9 @@ def toy_tokenizer() -> PreTrainedTokenizerFast:
     return wrapped
 
 
-def toy_target_folder(folder: Path, *, seed: int = 0, layers: int = 4, hidden: int = 32) -> Path:
+def toy_target_folder(
+    folder: Path, *, seed: int = 0, layers: int = 4, hidden: int = 32, spread: float = 0.3
+) -> Path:
     """A tiny random Llama with its tokenizer, float32, as a Hugging Face folder."""
     tokenizer = toy_tokenizer()
     torch.manual_seed(seed)
@@ -55,7 +57,7 @@ def toy_target_folder(folder: Path, *, seed: int = 0, layers: int = 4, hidden: i
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.eos_token_id,
-        initializer_range=0.3,  # wide, so that the toy's outputs are not one token for ever
+        initializer_range=spread,  # wide, so that the outputs are not one token for ever
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
