@@ -39,8 +39,7 @@ class Pairing:
 
     target: Path  # a model folder, or a folder that holds one model folder per release
     draft: Literal["head", "ngram", "none"] = "head"  # kind of draft that is made for a release
-    on_release: Literal["with_pair", "at_once"] = "with_pair"  # does a release wait for its pair?
-    max_wait_seconds: float = 86_400.0  # with_pair: the longest that a release waits
+    initial_draft: str = ""  # folder of the first release's draft; empty: it is made as well
     draft_len: int = 4  # K: tokens drafted per round; arms are only compared at the same K
     train_prompts: Path = Path("prompts/train.jsonl")  # what the draft learns to follow
     evaluation_prompts: Path = Path("prompts/evaluation.jsonl")  # never trained on
@@ -51,8 +50,6 @@ class Pairing:
     def __post_init__(self) -> None:
         if not 1 <= self.draft_len <= 16:
             raise ValueError(f"got draft_len = {self.draft_len}, wanted 1 to 16")
-        if not self.max_wait_seconds > 0:
-            raise ValueError(f"got max_wait_seconds = {self.max_wait_seconds}, wanted above 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +99,11 @@ class Settings:
             str(self.home / "paceline.toml"),
             [Fault("pairings", got, f"a configured pairing ({known})", do)],
         )
+
+    @property
+    def registry_url(self) -> str:
+        """Where MLflow's client finds the registry; the embedded database where none is named."""
+        return self.registry or f"sqlite:///{self.home.absolute() / 'mlflow' / 'mlflow.db'}"
 
     def path(self, path: Path | str) -> Path:
         """A configured path, taken from the home folder where it is relative."""

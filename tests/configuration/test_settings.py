@@ -113,7 +113,7 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
             "PACELINE_SERVING__PORT": "0",
             "PACELINE_PAIRINGS__MY_LINE__DRAFT_LEN": "6",
             "PACELINE_PAIRINGS__MY_LINE__RECIPE__LEARNING_RATE": "1e-3",
-            "PACELINE_PAIRINGS__MY_LINE__ON_RELEASE": "at_once",
+            "PACELINE_PAIRINGS__MY_LINE__DRAFT": "ngram",
             "PACELINE_PAIRINGS__OTHER__TARGET": "8",
             "PACELINE_HOME": "/elsewhere",
             "PATH": "/bin",
@@ -123,7 +123,7 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
     assert settings.serving.port == 0
     assert settings.pairing("my-line").draft_len == 6
     assert settings.pairing("my-line").recipe.learning_rate == 1e-3
-    assert settings.pairing("my-line").on_release == "at_once"
+    assert settings.pairing("my-line").draft == "ngram"
     assert settings.pairing("other").target == Path("8")
 
 

@@ -1,0 +1,126 @@
+"""How a command ends: exit codes, and errors turned into one of them and a few plain words.
+
+The process edge: the only place that catches what nobody else did.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
+from types import FrameType
+from typing import Any
+
+from typer.core import TyperGroup
+
+from cli.output import machine_output
+from configuration.faults import ConfigurationError
+
+OURS = (
+    *("cli", "configuration", "evaluation", "flows", "monitoring", "registry", "serving"),
+    *("speculation", "training"),
+)
+
+
+class Exit(IntEnum):
+    """What the shell sees."""
+
+    YES = 0  # done, or the answer is yes
+    NO = 1  # the answer is no: the gate failed, a pair is incompatible
+    BAD_INPUT = 2  # the caller has to change something
+    INCONCLUSIVE = 3  # measured, and not enough to tell
+    FAULT = 4  # could not reach, could not measure, or a bug
+    INTERRUPTED = 130  # Ctrl-C
+    TERMINATED = 143  # SIGTERM
+
+
+class Commands(TyperGroup):
+    """A typer group whose every ending has one of our exit codes."""
+
+    def main(  # the arguments are typer's own
+        self, args: Sequence[str] | None = None, *rest: Any, **named: Any
+    ) -> Any:
+        given = list(sys.argv[1:] if args is None else args)
+        with machine_output("--json" in given) as machine, ended_by_sigterm():
+            try:
+                return super().main(given, *rest, **named)
+            except Exception as error:  # the process edge: whatever it is, it has to be told
+                code = code_of(error)
+                if machine is not None:
+                    print(json.dumps(told(error, code)), file=machine, flush=True)
+                print(f"paceline: {sentence(error, code)}", file=sys.stderr)
+                if os.environ.get("PACELINE_DEBUG") == "1":
+                    traceback.print_exception(error)
+                sys.exit(code)
+
+
+def code_of(error: BaseException) -> Exit:
+    """A ValueError, TypeError or LookupError of our own is the caller's; all else is a fault."""
+    ours = type(error).__module__.partition(".")[0] in OURS
+    callers = isinstance(error, (ValueError, TypeError, LookupError))
+    return Exit.BAD_INPUT if ours and callers else Exit.FAULT
+
+
+def sentence(error: Exception, code: Exit) -> str:
+    """For people: what was got, what was wanted, what to do."""
+    ours = type(error).__module__.partition(".")[0] in OURS
+    if ours:
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}: {REMEDIES.get(error.errno or 0, 'put it right')}"
+    missing = isinstance(error, ModuleNotFoundError) and error.name
+    if missing and missing.partition(".")[0] not in OURS:
+        extra = EXTRAS.get(missing.partition(".")[0], "all")
+        return (
+            f"this command needs {missing}, which is not installed: pip install 'paceline[{extra}]'"
+        )
+    words = str(error).strip() or "without a message"
+    return f"unexpected {type(error).__name__}: {words} (PACELINE_DEBUG=1 shows where)"
+
+
+def told(error: Exception, code: Exit) -> dict[str, Any]:
+    """The same for programs."""
+    record: dict[str, Any] = {"error": sentence(error, code), "exit": int(code)}
+    if isinstance(error, ConfigurationError):
+        record["source"] = error.source
+        names = ("key", "got", "wanted", "do")
+        record["faults"] = [{n: getattr(fault, n) for n in names} for fault in error.faults]
+    return record
+
+
+REMEDIES = {
+    28: "free some space, or choose another folder with --home",
+    13: "change its permissions or choose another place",
+    2: "check the path",
+    98: "choose another with --port, or --port 0 for any free one",
+}
+EXTRAS = {
+    **dict.fromkeys(("mlflow", "prefect"), "control"),
+    **dict.fromkeys(("starlette", "uvicorn"), "serve"),
+    **dict.fromkeys(("torch", "transformers", "peft", "accelerate", "gguf"), "train,serve"),
+    **dict.fromkeys(("evaluate", "rouge_score", "scipy", "statsmodels", "matplotlib"), "evaluate"),
+}
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM unwinds the stack, so that children are ended and files closed; exit code 143."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers; a test's runner may be elsewhere
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        sys.exit(Exit.TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,31 @@
+"""The command `paceline`: one function a command, each imported with little and loading the rest
+when it runs, so that `--help` is quick and a host needs only what its commands use."""
+
+from __future__ import annotations
+
+import typer
+
+from cli import models, setup
+from cli.exits import Commands
+
+app = typer.Typer(
+    cls=Commands,
+    name="paceline",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help=(
+        "Keep a draft model in step with its target. A target is released, its draft is made, the "
+        "pair is measured, judged, registered and served, and watched until the next release.\n\n"
+        "Exit codes: 0 yes or done, 1 no, 2 bad usage or input, 3 inconclusive, 4 fault, 130 and "
+        "143 interrupted. Every command takes --json."
+    ),
+)
+
+app.command()(setup.init)
+app.command()(models.release)
+app.command()(models.check)
+app.command()(models.fingerprint)
+
+if __name__ == "__main__":
+    app()

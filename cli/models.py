@@ -1,0 +1,101 @@
+"""Commands about model folders: `fingerprint`, `check`, `release`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.exits import Exit
+from cli.home import DEFAULT_HOME, HomeFolder, PairingName, Registry, open_registry, settings_of
+from cli.output import Json, emit, progress_bars
+
+Target = Annotated[
+    Path,
+    typer.Argument(
+        help="A model folder in Hugging Face form.", exists=True, file_okay=False, metavar="TARGET"
+    ),
+]
+Adapter = Annotated[
+    Path | None,
+    typer.Option(
+        help="A LoRA adapter's folder on top of the target.", exists=True, file_okay=False
+    ),
+]
+
+
+def fingerprint(target: Target, adapter: Adapter = None, as_json: Json = False) -> None:
+    """Say what a model folder is: one digest of its content, and one for each of its parts.
+
+    Renaming the folder or re-sharding the weights changes nothing; a changed value, token, chat
+    template or generation default changes the digest of that part.
+    """
+    from registry.fingerprint import fingerprint as taken
+
+    with progress_bars() as progress:
+        release = taken(target, adapter=adapter, progress=progress)
+    emit(
+        release,
+        [
+            f"release        {release.digest}",
+            f"  weights      {release.weights}",
+            f"  adapter      {release.adapter or 'none'}",
+            f"  tokenizer    {release.tokenizer}",
+            f"  template     {release.chat_template}",
+            f"  generation   {release.generation}",
+            f"  config       {release.configuration}",
+            f"{release.architecture}, {release.parameters:,} parameters, {release.dtype}, "
+            f"{release.quantization or 'not quantized'}, context {release.context_configured}",
+        ],
+    )
+
+
+def check(
+    target: Target,
+    draft: Annotated[str, typer.Argument(help="A draft's folder, or `ngram` or `none`.")],
+    as_json: Json = False,
+) -> None:
+    """Say whether a draft can serve a target: the same tokens by content, context, shapes.
+
+    Exit code 0 when it can, 1 when it cannot, with every reason. It says nothing of how well the
+    draft does: `paceline evaluate` measures that.
+    """
+    from registry.compatibility import compare
+
+    answer = compare(target, draft)
+    lines = ["compatible" if answer.ok else "NOT compatible"]
+    lines += [f"  because {reason}" for reason in answer.reasons]
+    lines += [f"  note: {note}" for note in answer.notes]
+    emit(answer, lines)
+    if not answer.ok:
+        raise typer.Exit(Exit.NO)
+
+
+def release(
+    target: Target,
+    pairing: PairingName,
+    adapter: Adapter = None,
+    registry: Registry = None,
+    home: HomeFolder = DEFAULT_HOME,
+    as_json: Json = False,
+) -> None:
+    """Announce a new release of a pairing's target: fingerprint the folder and register it.
+
+    The watch flow sees it and makes, measures and judges its pair. Announcing the same content
+    again changes nothing. The weights stay where they are: keep the folder.
+    """
+    from registry.fingerprint import fingerprint as taken
+
+    settings = settings_of(home, registry)
+    with progress_bars() as progress:
+        found = taken(target, adapter=adapter, progress=progress)
+    with open_registry(settings) as url:
+        from registry.store import Store
+
+        version = Store(url).register_release(pairing, target, found)
+    record = {"pairing": pairing, "version": version.version, "release": found.digest}
+    emit(
+        {**record, "target": target.absolute()},
+        f"release {found.digest[:12]} of {pairing} is version {version.version} of its target",
+    )

@@ -1,0 +1,111 @@
+"""What commands print: with `--json` machine output alone on stdout, for people otherwise.
+
+Logs, progress and errors go to stderr. Knows nothing of what is printed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from contextvars import ContextVar
+from dataclasses import asdict, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+
+Progress = Callable[[int, int, str], None]  # done, total, what is being done
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else there.")]
+
+_machine: ContextVar[IO[str] | None] = ContextVar("machine", default=None)
+
+
+@contextmanager
+def machine_output(wanted: bool) -> Iterator[IO[str] | None]:
+    """With `wanted`, stdout is kept for `emit`: what any library prints goes to stderr instead."""
+    if not wanted:
+        yield None
+        return
+    kept = _machine.set(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield _machine.get()
+    finally:
+        _machine.reset(kept)
+
+
+def emit(record: Any, text: str | Sequence[str]) -> None:
+    """One result: `record` as one line of JSON where `--json` was given, else `text`."""
+    machine = _machine.get()
+    try:
+        if machine is not None:
+            print(json.dumps(plain(record), ensure_ascii=False), file=machine, flush=True)
+        else:
+            print(text if isinstance(text, str) else "\n".join(text), flush=True)
+    except BrokenPipeError:
+        # whoever read us has gone; nothing may be flushed to them at exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(4) from None
+
+
+def plain(value: Any) -> Any:
+    """Records, paths and enumerations as what JSON has; not-a-number as null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(inner) for inner in value]
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, float) and value != value or value in (float("inf"), float("-inf")):
+        return None
+    return value
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns lined up; the first row is their heading. Text stays left, figures go right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def figure(value: float | None, digits: int = 3) -> str:
+    """A number for people; a dash where there is none."""
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+@contextmanager
+def progress_bars() -> Iterator[Progress]:
+    """A callback that draws a bar with the time left on stderr, one per thing that is done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, console=Console(stderr=True)) as bars:
+        known: dict[str, Any] = {}
+
+        def report(done: int, total: int, what: str) -> None:
+            if what not in known:
+                known[what] = bars.add_task(what, total=total, completed=done)
+            bars.update(known[what], completed=done, total=total)
+
+        yield report

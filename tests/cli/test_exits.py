@@ -1,0 +1,202 @@
+"""Every ending of a command has its exit code, and its words in the right place."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+from configuration.faults import ConfigurationError, Fault
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = sorted(
+    str(command.name or command.callback.__name__)
+    for command in app.registered_commands
+    if command.callback
+)
+
+
+def run(*arguments: str | Path) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def raising(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Runs `paceline fingerprint` with a fingerprint that raises."""
+
+    def raise_it(error: BaseException, *options: str) -> Any:
+        def broken(*args: object, **named: object) -> None:
+            raise error
+
+        monkeypatch.setattr("registry.fingerprint.fingerprint", broken)
+        return run("fingerprint", tmp_path, *options)
+
+    return raise_it
+
+
+def test_an_unexpected_exception_is_a_fault_in_a_short_sentence(raising: Any) -> None:
+    result = raising(ValueError("deep inside a library"))
+    assert result.exit_code == 4
+    assert result.stdout == ""
+    assert "unexpected ValueError: deep inside a library" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_the_traceback_is_shown_where_it_is_asked_for(
+    raising: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PACELINE_DEBUG", "1")
+    assert "Traceback" in raising(RuntimeError("x")).stderr
+
+
+def test_a_caller_s_mistake_is_bad_input_in_our_own_words(raising: Any) -> None:
+    error = ConfigurationError("here", [Fault("a.b", "1", "2", "change it")])
+    result = raising(error, "--json")
+    assert result.exit_code == 2
+    assert "a.b: got 1, wanted 2: change it" in result.stderr
+    assert json.loads(result.stdout) == {
+        "error": "here: 1 fault\n  a.b: got 1, wanted 2: change it",
+        "exit": 2,
+        "source": "here",
+        "faults": [{"key": "a.b", "got": "1", "wanted": "2", "do": "change it"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "x.bin"), "free some space"),
+        (OSError(errno.EADDRINUSE, "Address already in use"), "--port"),
+        (ModuleNotFoundError("No module named 'mlflow'", name="mlflow"), "paceline[control]"),
+    ],
+)
+def test_a_fault_says_what_to_do(raising: Any, error: Exception, said: str) -> None:
+    result = raising(error)
+    assert result.exit_code == 4
+    assert said in result.stderr
+
+
+def test_ctrl_c_ends_with_130(raising: Any) -> None:
+    assert raising(KeyboardInterrupt()).exit_code == 130
+
+
+def test_what_a_library_prints_stays_off_the_machine_s_stdout(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def noisy(*args: object, **named: object) -> object:
+        from registry.compatibility import Compatibility
+
+        print("a library talks")
+        return Compatibility(False, ("the tokens differ",))
+
+    monkeypatch.setattr("registry.compatibility.compare", noisy)
+    result = run("check", tmp_path, "ngram", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == {"ok": False, "reasons": ["the tokens differ"], "notes": []}
+    assert "a library talks" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nonsense"], ["check"], ["fingerprint", "/no/such/folder"], ["check", "--colour"]],
+)
+def test_wrong_usage_ends_with_2_and_an_empty_stdout(arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_and_takes_json(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert "--json" in result.stdout
+    summary = result.stdout.split("Options")[0]
+    assert len(summary.split()) > 12, "a newcomer needs more than a line"
+
+
+def test_a_home_that_cannot_be_made_is_a_fault_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = run("init", "line", tmp_path, "--home", tmp_path / "file" / "home")
+    assert result.exit_code == 4
+    assert f"{tmp_path}/file" in result.stderr
+
+
+def test_a_broken_configuration_is_named_before_anything_is_done(tmp_path: Path) -> None:
+    (tmp_path / "paceline.toml").write_text("[serving]\nport = 'x'\n")
+    result = run("release", tmp_path, "--pairing", "line", "--home", tmp_path)
+    assert result.exit_code == 2
+    assert "serving.port: got 'x', wanted a whole number" in result.stderr
+    assert not (tmp_path / "mlflow").exists()
+
+
+def test_init_writes_a_file_once(tmp_path: Path) -> None:
+    first = run("init", "line", tmp_path, "--home", tmp_path / "home", "--json")
+    assert (first.exit_code, json.loads(first.stdout)["written"]) == (0, True)
+    again = run("init", "line", tmp_path, "--home", tmp_path / "home", "--json")
+    assert (again.exit_code, json.loads(again.stdout)["written"]) == (0, False)
+    assert run("init", "Bad Name", tmp_path, "--home", tmp_path).exit_code == 2
+
+
+def test_the_console_stays_light() -> None:
+    code = "import sys, time; t = time.perf_counter(); import cli.main; print(len(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 600  # torch alone brings a thousand
+
+
+def test_sigterm_unwinds_and_ends_with_143(tmp_path: Path) -> None:
+    code = (
+        "import sys, time, registry.fingerprint, pathlib\n"
+        "def slow(*a, **k):\n"
+        "    try:\n"
+        "        print('running', flush=True); time.sleep(30)\n"
+        "    finally:\n"
+        "        pathlib.Path(sys.argv[2], 'unwound').touch()\n"
+        "registry.fingerprint.fingerprint = slow\n"
+        "from cli.main import app\n"
+        "app()\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, "fingerprint", str(tmp_path)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with child:
+        assert child.stdout is not None
+        while "running" not in child.stdout.readline():
+            assert child.poll() is None
+        started = time.monotonic()
+        os.kill(child.pid, signal.SIGTERM)
+        assert child.wait(timeout=10) == 143
+    assert time.monotonic() - started < 5
+    assert (tmp_path / "unwound").exists()
+
+
+def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-m", "cli.main", "check", str(tmp_path), "ngram"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    child.stdout.close()
+    assert child.stderr is not None
+    errors = child.stderr.read()
+    child.stderr.close()
+    assert child.wait(timeout=20) in (1, 2, 4)
+    assert "Traceback" not in errors
