@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 from peft import LoraConfig, get_peft_model
+from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from training.corpus import documented, standard_library
@@ -26,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", type=Path, required=True, help="folder of the base model")
     parser.add_argument("--out", type=Path, required=True, help="folder for the adapter")
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--learning-rate", type=float, default=4e-4)
     parser.add_argument("--seed", type=int, default=0)
@@ -42,7 +43,7 @@ def main() -> None:
             continue
         message = [{"role": "user", "content": entry.prompt}]
         prompt = tokenizer.apply_chat_template(message, add_generation_prompt=True)["input_ids"]
-        if len(prompt) <= 320:
+        if len(prompt) <= 240:
             examples.append((prompt, [*answer, tokenizer.eos_token_id]))
     print(f"{len(examples)} examples, {arguments.steps} steps of {arguments.batch}")
 
@@ -76,7 +77,12 @@ def main() -> None:
             ids[row, :end] = torch.tensor(prompt + answer)
             labels[row, len(prompt) : end] = torch.tensor(answer)
             mask[row, :end] = 1
-        loss = adapted(input_ids=ids, attention_mask=mask, labels=labels).loss
+        # Logits of the answers alone: over the whole vocabulary they are most of the memory.
+        llama = adapted.base_model.model
+        hidden = llama.model(input_ids=ids, attention_mask=mask).last_hidden_state
+        learned = labels[:, 1:] != IGNORED
+        logits = llama.lm_head(hidden[:, :-1][learned])
+        loss = functional.cross_entropy(logits.float(), labels[:, 1:][learned])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
@@ -89,6 +95,7 @@ def main() -> None:
     for weight in adapted.parameters():
         if weight.requires_grad:
             weight.data = weight.data.to(torch.bfloat16)  # halves the file; merging is bf16 anyway
+    adapted.peft_config["default"].base_model_name_or_path = "SmolLM2-135M-Instruct"
     adapted.save_pretrained(arguments.out, safe_serialization=True)
 
 
