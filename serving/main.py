@@ -1,0 +1,70 @@
+"""Runs one server until it is told to end. The process' edge: socket, signals, environment.
+
+Heavy libraries are imported when `serve` runs, after the environment has told them to be quiet.
+
+    SIGTERM, SIGINT   take no more requests, finish those that run, end (exit code 0, 130)
+    a second one      end now (exit code 143, 130)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections.abc import MutableMapping
+
+from serving.settings import ServeSettings
+
+log = logging.getLogger("paceline.serving")
+
+QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "DO_NOT_TRACK": "1",
+    "TOKENIZERS_PARALLELISM": "false",  # one short text at a time
+}
+BACKLOG = 2048
+
+
+class PortInUseError(ValueError):
+    """Somebody listens there already."""
+
+
+def serve(settings: ServeSettings, *, environ: MutableMapping[str, str] = os.environ) -> int:
+    """Serve until SIGTERM or SIGINT; the exit code. Call in the main thread, for the signals.
+
+    Raises PortInUseError, and for a static or a trial server whatever its folders are refused with
+    (ValueError subclasses). A following server that finds nothing to serve yet waits for it.
+    """
+    environ.update(QUIET)
+    listening = listen(settings.host, settings.port)
+    try:
+        from serving.running import Running
+    except BaseException:
+        listening.close()
+        raise
+    host, port = listening.getsockname()[:2]
+    log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+    return asyncio.run(Running(settings, listening).main())
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises PortInUseError, or ValueError for a host that is none of ours."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):
+            what = "is in use" if error.errno == errno.EADDRINUSE else "may not be taken"
+            raise PortInUseError(
+                f"port {port} on {host} {what}: choose another with --port, or 0 for any free one"
+            ) from error
+        raise ValueError(f"cannot listen on host {host!r}: {error.strerror or error}") from error
+    return listening

@@ -1,0 +1,117 @@
+"""A server from its first moment to its last: listens, loads, serves, drains, ends.
+
+Knows uvicorn, signals and the order of things; knows nothing of requests. It listens before it has
+loaded, so that whoever watches sees "not ready" and not "gone".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from functools import partial
+from types import FrameType
+
+import uvicorn
+from prometheus_client import CollectorRegistry
+
+from monitoring.exchanges import ExchangeLog
+from monitoring.outbox import Outbox
+from registry.remote import champion, download
+from serving.app import create_app
+from serving.metrics import Metrics
+from serving.service import Service
+from serving.settings import ServeSettings
+from serving.swap import Follower
+
+log = logging.getLogger("paceline.serving")
+
+CLOSE_SECONDS = 5  # for connections to take what was sent, after the last request has ended
+KEEP_ALIVE_SECONDS = 30
+
+
+class Running(uvicorn.Server):
+    """uvicorn with our way to end: requests first, then connections."""
+
+    def __init__(self, settings: ServeSettings, listening: socket.socket) -> None:
+        self.settings, self.listening = settings, listening
+        self.exit_code = 0
+        self.service: Service | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._failed: BaseException | None = None
+
+    async def main(self) -> int:
+        """Serve until a signal or a fatal fault; the exit code. Raises what loading raised."""
+        self._loop = asyncio.get_running_loop()
+        settings = self.settings
+        exchanges = ExchangeLog(settings.home / "serving" / "exchanges")
+        service = self.service = Service(settings, Metrics(CollectorRegistry()), exchanges)
+        config = uvicorn.Config(
+            create_app(service),
+            log_config=None,
+            access_log=False,  # counts say as much, and paths of requests are their clients' own
+            lifespan="off",
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=CLOSE_SECONDS,
+            server_header=False,
+        )
+        super().__init__(config)
+        loading = asyncio.ensure_future(self._load(service))
+        try:
+            await self.serve(sockets=[self.listening])
+        finally:
+            loading.cancel()
+            await asyncio.gather(loading, return_exceptions=True)
+            service.close()
+        if self._failed is not None:
+            raise self._failed
+        return self.exit_code
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal drains, the second ends. Safe to call from any thread."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._end, sig)
+
+    def _end(self, sig: int) -> None:
+        interrupted = sig == signal.SIGINT
+        if self._ending is None:
+            self.exit_code = 130 if interrupted else 0
+            self._ending = asyncio.ensure_future(self._drain())
+        else:
+            self.exit_code = 130 if interrupted else 143
+            assert self.service is not None
+            self.service.worker.cancel_all()
+            self.should_exit = self.force_exit = True
+
+    async def _drain(self) -> None:
+        assert self.service is not None
+        log.info("draining: %d requests run", len(self.service.worker.tickets))
+        await self.service.drain()
+        self.should_exit = True
+
+    async def _load(self, service: Service) -> None:
+        try:
+            if self.settings.pairing is None:
+                await service.load()
+                log.info("ready: pair %s", service.describe()["pair"])
+            else:
+                await self._follower(service).run()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._failed = error
+            self.should_exit = True
+
+    def _follower(self, service: Service) -> Follower:
+        url, pairing = self.settings.registry, self.settings.pairing
+        token = self.settings.registry_token
+        assert url is not None
+        assert pairing is not None
+        return Follower(
+            service,
+            champion=partial(champion, url, pairing, token=token),
+            download=partial(download, token=token),
+            outbox=Outbox(self.settings.home / "monitoring" / "outbox"),
+        )
