@@ -16,10 +16,9 @@ from evaluation.policy import Policy
 from evaluation.report import Report, slices
 from evaluation.statistics import (
     mean_difference,
-    positive_ratio,
     ratio,
     ratio_difference,
-    speed_ratio,
+    ratio_of_ratios,
 )
 from evaluation.summary import blocks
 from speculation.records import Counts, Finding, Interval, Phase, Verdict
@@ -92,13 +91,18 @@ def _against_ngram(report: Report, policy: Policy) -> Finding:
             rule, Phase.PASS, "the candidate is the n-gram draft itself, which costs no memory"
         )
     ours, theirs = _counts(report, CANDIDATE), _counts(report, NGRAM)
-    interval = positive_ratio(
-        [c.forwards for c in ours], [c.forwards for c in theirs], alpha=policy.alpha
+    # Per token and not per request: where rounding parts the texts, their lengths differ too.
+    interval = ratio_of_ratios(
+        [c.forwards for c in ours],
+        [c.emitted for c in ours],
+        [c.forwards for c in theirs],
+        [c.emitted for c in theirs],
+        alpha=policy.alpha,
     )
     told = (
-        f"with the new draft the target runs {_per_request(ours)} times a request, with the free "
-        f"n-gram draft {_per_request(theirs)} times: {plainly(interval)} as often, and it has to "
-        f"be below {policy.forwards_over_ngram:g} to be worth having"
+        f"for 100 tokens of answer the target runs {_per_hundred(ours)} times with the new draft, "
+        f"{_per_hundred(theirs)} times with the free n-gram draft: {plainly(interval)} as often, "
+        f"and it has to be below {policy.forwards_over_ngram:g} to be worth its memory"
     )
     return below(rule, told, interval, policy.forwards_over_ngram, policy)
 
@@ -108,7 +112,7 @@ def _speed(report: Report, policy: Policy) -> Finding:
     plain = blocks(report.of(PLAIN, "alone"))[:, :2].T
     interval = None
     if ours.shape == plain.shape:
-        interval = speed_ratio(*ours, *plain, alpha=policy.alpha)
+        interval = ratio_of_ratios(*ours, *plain, alpha=policy.alpha)
     told = (
         f"one request at a time, from question to answer, the new draft is {plainly(interval)} "
         f"times as fast as decoding without a draft, and it has to be above "
@@ -236,5 +240,6 @@ def _share(counts: Sequence[Counts]) -> str:
     return f"{sum(c.accepted for c in counts) / judged:.3f}" if judged else "nothing (none judged)"
 
 
-def _per_request(counts: Sequence[Counts]) -> str:
-    return f"{sum(c.forwards for c in counts) / len(counts):.1f}"
+def _per_hundred(counts: Sequence[Counts]) -> str:
+    emitted = sum(c.emitted for c in counts)
+    return f"{100 * sum(c.forwards for c in counts) / emitted:.0f}" if emitted else "unknown"

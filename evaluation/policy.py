@@ -27,7 +27,7 @@ class Policy:
     # Acceptance (alpha-hat, at one fixed draft length).
     acceptance_margin: float = 0.02  # how much worse than the incumbent is still the same
     acceptance_floor: float = 0.30  # at 0.3 a round of 4 yields 1.4 tokens: hardly pays for a draft
-    forwards_over_ngram: float = 1.0  # forwards per request over those of the free n-gram draft
+    forwards_over_ngram: float = 1.0  # target forwards over those of the free n-gram draft
 
     # Speed, whole requests, one at a time.
     speed_over_plain: float = 1.0  # tokens a second over those of plain decoding

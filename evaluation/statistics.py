@@ -64,11 +64,6 @@ def ratio(above: ArrayLike, below: ArrayLike, *, alpha: float) -> Interval | Non
     return clustered([above, below], lambda a, b: a / b, alpha=alpha)
 
 
-def positive_ratio(above: ArrayLike, below: ArrayLike, *, alpha: float) -> Interval | None:
-    """The same on the log scale, for two positive amounts of the same unit."""
-    return clustered([above, below], lambda a, b: a / b, alpha=alpha, log=True)
-
-
 def ratio_difference(
     above: ArrayLike,
     below: ArrayLike,
@@ -83,17 +78,17 @@ def ratio_difference(
     )
 
 
-def speed_ratio(
-    tokens: ArrayLike,
-    seconds: ArrayLike,
-    other_tokens: ArrayLike,
-    other_seconds: ArrayLike,
+def ratio_of_ratios(
+    above: ArrayLike,
+    below: ArrayLike,
+    other_above: ArrayLike,
+    other_below: ArrayLike,
     *,
     alpha: float,
 ) -> Interval | None:
-    """Tokens a second over the other's, paired by block."""
+    """One positive ratio over another, paired by cluster, on the log scale."""
     return clustered(
-        [tokens, seconds, other_tokens, other_seconds],
+        [above, below, other_above, other_below],
         lambda a, b, c, d: (a / b) / (c / d),
         alpha=alpha,
         log=True,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from evaluation.report import Report, RequestFigures
-from evaluation.statistics import clustered, correlation, ratio, speed_ratio
+from evaluation.statistics import clustered, correlation, ratio, ratio_of_ratios
 from speculation.records import Interval, pool
 
 ALPHA = 0.05  # one-sided: a shown interval holds the truth 90 % of the time
@@ -66,8 +66,8 @@ def summarise(report: Report, arm: str, *, alpha: float = ALPHA) -> ArmSummary:
         correlation=correlation(accepted, judged),
         tokens_per_second=_rate(alone),
         plain_tokens_per_second=_rate(plain) if paired else None,
-        speedup=speed_ratio(*alone[:, :2].T, *plain[:, :2].T, alpha=alpha) if paired else None,
-        decode_speedup=speed_ratio(*alone[:, 2:4].T, *plain[:, 2:4].T, alpha=alpha)
+        speedup=ratio_of_ratios(*alone[:, :2].T, *plain[:, :2].T, alpha=alpha) if paired else None,
+        decode_speedup=ratio_of_ratios(*alone[:, 2:4].T, *plain[:, 2:4].T, alpha=alpha)
         if paired
         else None,
         prefill_share=float(plain[:, 4].sum() / plain[:, 1].sum()) if paired else None,

@@ -1,0 +1,158 @@
+"""Reports made of drawn counts, so that the gate can be asked what it says of a known truth.
+
+A request has its own acceptance, drawn around the arm's mean, and every proposed token is accepted
+with that chance until one is not: tokens of one request are correlated, as they are for real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+from evaluation.parity import Parity
+from evaluation.report import PromptFacts, Report, RequestFigures
+from evaluation.samples import Conditions
+from speculation.records import Counts
+
+ROUNDS = 32  # a request; with 4 drafted and half of them kept, 60 to 70 tokens
+FORWARD_SECONDS = 0.02
+EQUAL = Parity(True, None, None, 1.0)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What is true of a draft."""
+
+    mean: float  # acceptance of a request, on average over requests
+    correlation: float = 0.10  # within a request
+
+    @property
+    def law(self) -> stats.rv_continuous:
+        size = 1 / self.correlation - 1
+        return stats.beta(self.mean * size, (1 - self.mean) * size)
+
+    def acceptance(self, draft_len: int) -> float:
+        """The true pooled alpha-hat: expected accepted over expected judged."""
+        moments = [
+            float(self.law.moment(power)) if power else 1.0 for power in range(draft_len + 1)
+        ]
+        return sum(moments[1:]) / sum(moments[:-1])
+
+
+def arm_with(acceptance: float, *, correlation: float, draft_len: int) -> Arm:
+    """The arm whose true pooled alpha-hat is `acceptance`."""
+    mean = optimize.brentq(
+        lambda m: Arm(m, correlation).acceptance(draft_len) - acceptance, 0.01, 0.99, xtol=1e-10
+    )
+    return Arm(float(mean), correlation)
+
+
+def request_counts(
+    arm: Arm, luck: NDArray[np.float64], draft_len: int, rng: np.random.Generator
+) -> list[Counts]:
+    """One request for each entry of `luck` (standard normal: how easy its prompt is)."""
+    if draft_len == 0:
+        return [Counts(plain_forwards=64, emitted=64) for _ in luck]
+    chances = arm.law.ppf(stats.norm.cdf(luck))
+    rolls = rng.random((len(luck), ROUNDS, draft_len)) < chances[:, None, None]
+    kept = np.cumprod(rolls, axis=2)  # accepted until the first that is not
+    accepted = kept.sum(axis=1)
+    judged = np.concatenate([np.full((len(luck), 1), ROUNDS), accepted[:, :-1]], axis=1)
+    return [
+        Counts(
+            rounds=ROUNDS,
+            plain_forwards=1,
+            drafted=ROUNDS * draft_len,
+            emitted=int(a.sum()) + ROUNDS + 1,
+            judged_per_position=tuple(map(int, j)),
+            accepted_per_position=tuple(map(int, a)),
+        )
+        for a, j in zip(accepted, judged, strict=True)
+    ]
+
+
+def report(
+    arms: Mapping[str, Arm],
+    *,
+    seed: int,
+    prompts: int = 64,
+    draft_len: int = 4,
+    alike: float = 0.5,  # how much of a request's luck is its prompt's, and so shared by the arms
+    tasks: Sequence[str] = ("docstring",),
+    speed: float = 1.0,  # seconds of a speculative forward over those of a plain one
+) -> Report:
+    """`arms` on the same prompts, with plain decoding beside them."""
+    rng = np.random.default_rng(seed)
+    facts = tuple(
+        PromptFacts(f"p{place}", f"{place:064x}", tasks[place % len(tasks)], "en")
+        for place in range(prompts)
+    )
+    shared = rng.standard_normal(prompts)
+    requests: list[RequestFigures] = []
+    alone = facts[: max(8, prompts // 4)]
+    for name in (*arms, "none"):
+        own = rng.standard_normal(prompts)
+        luck = np.sqrt(alike) * shared + np.sqrt(1 - alike) * own
+        counts = request_counts(
+            arms.get(name, Arm(0.5)), luck, 0 if name == "none" else draft_len, rng
+        )
+        pace = FORWARD_SECONDS * (1.0 if name == "none" else speed)
+        for fact, count in zip(facts, counts, strict=True):
+            parity = None if name == "none" else EQUAL
+            requests.append(figures("batched", name, fact.id, 0, count, pace, parity))
+        for place, (fact, count) in enumerate(zip(alone, counts, strict=False)):
+            slowed = pace * float(rng.uniform(0.95, 1.05))
+            requests.append(figures("alone", name, fact.id, place // 2, count, slowed, None))
+    return Report(conditions((*arms, "none"), prompts, draft_len), "words", facts, tuple(requests))
+
+
+def figures(
+    run: str,
+    arm: str,
+    prompt: str,
+    block: int,
+    counts: Counts,
+    forward_seconds: float,
+    parity: Parity | None,
+) -> RequestFigures:
+    seconds = counts.forwards * forward_seconds
+    return RequestFigures(
+        run,
+        arm,
+        prompt,
+        block,
+        "stop",
+        counts,
+        200,
+        0,
+        counts.emitted,
+        seconds + 0.1,
+        0.0,
+        0.1,
+        seconds,
+        parity,
+        None,
+    )
+
+
+def conditions(arms: Sequence[str], prompts: int, draft_len: int) -> Conditions:
+    return Conditions(
+        release="r" * 64,
+        pairs={arm: f"p-{arm}" for arm in arms},
+        prompts_digest="d" * 64,
+        prompts=prompts,
+        speed_prompts=max(8, prompts // 4),
+        draft_len=draft_len,
+        max_tokens=128,
+        temperature=0.0,
+        seed=0,
+        concurrency=8,
+        block_prompts=2,
+        engine="synthetic",
+        machine="none",
+        code_version="test",
+    )

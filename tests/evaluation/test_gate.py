@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from evaluation.gate import judge
+from evaluation.parity import Parity
+from evaluation.policy import Policy
+from evaluation.report import Report, RequestFigures
+from speculation.records import Counts, Finding, Phase, Verdict
+from tests.evaluation.synthetic import Arm, arm_with, report
+
+POLICY = Policy(prompts=64)
+GOOD, OLD, NGRAM = Arm(0.6), Arm(0.35), Arm(0.15)
+ARMS = {"candidate": GOOD, "incumbent": OLD, "ngram": NGRAM}
+
+Change = Callable[[RequestFigures], RequestFigures]
+
+
+def finding(verdict: Verdict, rule: str) -> Finding:
+    return next(found for found in verdict.findings if found.rule == rule)
+
+
+def changed(measured: Report, arm: str, change: Change, *, run: str = "batched") -> Report:
+    return replace(
+        measured,
+        requests=tuple(change(r) if (r.arm, r.run) == (arm, run) else r for r in measured.requests),
+    )
+
+
+def without(measured: Report, arm: str) -> Report:
+    pairs = {a: p for a, p in measured.conditions.pairs.items() if a != arm}
+    return replace(
+        measured,
+        conditions=replace(measured.conditions, pairs=pairs),
+        requests=tuple(r for r in measured.requests if r.arm != arm),
+    )
+
+
+def test_a_better_draft_passes_every_rule_and_each_says_so() -> None:
+    verdict = judge(report(ARMS, seed=1), POLICY)
+    assert verdict.phase is Phase.PASS
+    assert [found.rule for found in verdict.findings] == [
+        "measured",
+        "acceptance_over_incumbent",
+        "acceptance_floor",
+        "forwards_over_ngram",
+        "speed_over_plain",
+        "parity",
+    ]
+    assert "at most 0.02 worse" in verdict.sentence
+
+
+def test_the_same_report_always_has_the_same_verdict() -> None:
+    measured = report(ARMS, seed=1)
+    assert judge(measured, POLICY) == judge(Report.from_json(measured.as_json()), POLICY)
+
+
+def test_a_worse_draft_fails_on_acceptance() -> None:
+    verdict = judge(report({**ARMS, "candidate": OLD, "incumbent": GOOD}, seed=1), POLICY)
+    assert verdict.phase is Phase.FAIL
+    assert finding(verdict, "acceptance_over_incumbent").phase is Phase.FAIL
+
+
+def test_a_draft_below_the_floor_fails_though_nothing_serves() -> None:
+    verdict = judge(report({"candidate": Arm(0.12), "ngram": Arm(0.05)}, seed=1), POLICY)
+    assert finding(verdict, "acceptance_floor").phase is Phase.FAIL
+    assert verdict.phase is Phase.FAIL
+
+
+def test_without_an_incumbent_the_other_rules_judge_alone_and_the_verdict_says_so() -> None:
+    verdict = judge(report({"candidate": GOOD, "ngram": NGRAM}, seed=1), POLICY)
+    assert verdict.phase is Phase.PASS
+    assert "no draft serves this release yet" in verdict.sentence
+
+
+def test_a_draft_no_better_than_the_free_ngram_draft_does_not_pass() -> None:
+    verdict = judge(report({**ARMS, "ngram": Arm(0.75)}, seed=1), POLICY)
+    assert finding(verdict, "forwards_over_ngram").phase is Phase.FAIL
+
+
+def test_the_ngram_draft_itself_is_not_held_against_itself() -> None:
+    measured = report({"candidate": GOOD, "ngram": GOOD}, seed=1)
+    pairs = {**measured.conditions.pairs, "candidate": "p-ngram"}
+    verdict = judge(replace(measured, conditions=replace(measured.conditions, pairs=pairs)), POLICY)
+    assert finding(verdict, "forwards_over_ngram").phase is Phase.PASS
+
+
+def test_good_acceptance_without_a_gain_in_speed_fails() -> None:
+    verdict = judge(report(ARMS, seed=1, speed=3.0), POLICY)
+    assert finding(verdict, "acceptance_over_incumbent").phase is Phase.PASS
+    assert finding(verdict, "speed_over_plain").phase is Phase.FAIL
+    assert verdict.phase is Phase.FAIL
+
+
+def test_a_gain_that_noise_could_explain_is_inconclusive_and_says_how_many_more() -> None:
+    close = arm_with(GOOD.acceptance(4) + 0.005, correlation=0.1, draft_len=4)
+    verdict = judge(report({**ARMS, "candidate": close, "incumbent": GOOD}, seed=2), POLICY)
+    found = finding(verdict, "acceptance_over_incumbent")
+    assert found.phase is Phase.INCONCLUSIVE
+    assert verdict.phase is Phase.INCONCLUSIVE
+    assert "more prompts would decide" in found.statement
+
+
+def test_a_slice_where_the_draft_is_dead_fails_a_good_average() -> None:
+    measured = report(ARMS, seed=1, prompts=120, tasks=("docstring", "summary", "summary"))
+    dead = {p.id for p in measured.prompts if p.task == "docstring"}
+
+    def kill(request: RequestFigures) -> RequestFigures:
+        if request.prompt not in dead:
+            return request
+        counts = Counts(60, 1, 240, 61, (60, 0, 0, 0), (0, 0, 0, 0))
+        return replace(request, counts=counts, completion_tokens=61)
+
+    verdict = judge(changed(measured, "candidate", kill), POLICY)
+    assert finding(verdict, "acceptance_over_incumbent").phase is Phase.PASS
+    assert finding(verdict, "slice task docstring").phase is Phase.FAIL
+    assert verdict.phase is Phase.FAIL
+
+
+def test_slices_too_small_to_judge_are_named() -> None:
+    measured = report(ARMS, seed=1, tasks=("a", *["b"] * 7))
+    found = finding(judge(measured, POLICY), "slices_not_judged")
+    assert "task a (8)" in found.statement
+
+
+def part(gap: float | None, rouge_l: float, every: int) -> Change:
+    def change(request: RequestFigures) -> RequestFigures:
+        if int(request.prompt[1:]) % every:
+            return request
+        return replace(request, parity=Parity(False, 17, gap, rouge_l))
+
+    return change
+
+
+def baseline(rouge_l: float) -> Change:
+    """Plain decoding alone against plain decoding in a batch."""
+    return lambda request: replace(request, parity=Parity(rouge_l == 1.0, None, None, rouge_l))
+
+
+def test_texts_that_part_where_rounding_decides_are_parity() -> None:
+    measured = changed(report(ARMS, seed=1), "candidate", part(0.25, 0.5, 2))
+    found = finding(judge(measured, POLICY), "parity")
+    assert found.phase is Phase.PASS
+    assert "32 of 64" in found.statement
+
+
+@pytest.mark.parametrize("gap", [3.0, None], ids=["clearly worse token", "token never ranked"])
+def test_texts_that_part_where_rounding_cannot_explain_it_are_a_serving_bug(
+    gap: float | None,
+) -> None:
+    measured = changed(report(ARMS, seed=1), "candidate", part(gap, 0.5, 2))
+    measured = changed(measured, "none", baseline(0.97), run="alone")
+    found = finding(judge(measured, POLICY), "parity")
+    assert found.phase is Phase.FAIL
+    assert "serving bug and not to a bad draft" in found.statement
+    assert "prompt 'p0', at token 17" in found.statement
+
+
+def test_few_odd_texts_no_further_from_plain_than_plain_from_itself_are_parity() -> None:
+    measured = changed(report(ARMS, seed=1), "candidate", part(0.9, 0.99, 8))
+    measured = changed(measured, "none", baseline(0.999), run="alone")
+    assert finding(judge(measured, POLICY), "parity").phase is Phase.PASS
+
+
+def test_a_few_very_different_texts_do_not_pass_parity() -> None:
+    measured = changed(report(ARMS, seed=1), "candidate", part(3.0, 0.4, 16))
+    measured = changed(measured, "none", baseline(1.0), run="alone")
+    assert finding(judge(measured, POLICY), "parity").phase is not Phase.PASS
+
+
+def test_parity_without_a_baseline_is_inconclusive() -> None:
+    measured = changed(report(ARMS, seed=1), "candidate", part(3.0, 0.99, 8))
+    assert finding(judge(measured, POLICY), "parity").phase is Phase.INCONCLUSIVE
+
+
+def nothing(measured: Report) -> Report:
+    return replace(measured, prompts=(), requests=())
+
+
+def one_prompt(measured: Report) -> Report:
+    return report(ARMS, seed=1, prompts=1)
+
+
+def not_a_number(measured: Report) -> Report:
+    return changed(measured, "none", lambda r: replace(r, seconds=math.nan), run="alone")
+
+
+def never_drafted(measured: Report) -> Report:
+    idle = Counts(plain_forwards=64, emitted=64)
+    return changed(measured, "candidate", lambda r: replace(r, counts=idle, completion_tokens=64))
+
+
+def accepts_more_than_it_judged(measured: Report) -> Report:
+    lie = Counts(32, 1, 128, 100, (32, 20, 20, 20), (32, 32, 32, 32))
+    return changed(measured, "candidate", lambda r: replace(r, counts=lie, completion_tokens=100))
+
+
+def emits_more_than_it_can(measured: Report) -> Report:
+    return changed(
+        measured,
+        "candidate",
+        lambda r: replace(r, counts=replace(r.counts, emitted=500), completion_tokens=500),
+    )
+
+
+def an_answer_is_missing(measured: Report) -> Report:
+    return replace(measured, requests=measured.requests[1:])
+
+
+def an_answer_is_there_twice(measured: Report) -> Report:
+    return replace(measured, requests=(measured.requests[0], *measured.requests))
+
+
+def plain_drafts(measured: Report) -> Report:
+    drafts = next(r.counts for r in measured.requests if r.arm == "candidate")
+    return changed(
+        measured, "none", lambda r: replace(r, counts=drafts, completion_tokens=drafts.emitted)
+    )
+
+
+def no_speed_runs(measured: Report) -> Report:
+    return replace(measured, requests=tuple(r for r in measured.requests if r.run != "alone"))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        nothing,
+        one_prompt,
+        not_a_number,
+        never_drafted,
+        accepts_more_than_it_judged,
+        emits_more_than_it_can,
+        an_answer_is_missing,
+        an_answer_is_there_twice,
+        plain_drafts,
+        no_speed_runs,
+        lambda measured: without(measured, "none"),
+        lambda measured: without(measured, "ngram"),
+        lambda measured: without(measured, "candidate"),
+    ],
+)
+def test_data_that_cannot_be_trusted_is_inconclusive_and_says_why(
+    spoil: Callable[[Report], Report],
+) -> None:
+    verdict = judge(spoil(report(ARMS, seed=1)), POLICY)
+    assert verdict.phase is Phase.INCONCLUSIVE
+    assert len(verdict.sentence) > 40
+
+
+def phases(candidate: Arm, incumbent: Arm, runs: int, *, draft_len: int = 4) -> list[Phase]:
+    arms = {"candidate": candidate, "incumbent": incumbent, "ngram": NGRAM}
+    return [
+        judge(report(arms, seed=1000 + run, draft_len=draft_len), POLICY).phase
+        for run in range(runs)
+    ]
+
+
+RUNS, MOST = 200, 18  # more than 18 of 200 at 5 % has a chance below 1 %
+
+
+def test_two_identical_drafts_fail_no_more_often_than_alpha() -> None:
+    assert phases(GOOD, GOOD, RUNS).count(Phase.FAIL) <= MOST
+
+
+def test_a_draft_worse_by_exactly_the_margin_passes_no_more_often_than_alpha() -> None:
+    worse = arm_with(GOOD.acceptance(4) - 0.02, correlation=0.1, draft_len=4)
+    assert phases(worse, GOOD, RUNS).count(Phase.PASS) <= MOST
+
+
+def test_a_draft_better_by_a_tenth_passes_on_64_prompts() -> None:
+    better = arm_with(GOOD.acceptance(4) + 0.10, correlation=0.1, draft_len=4)
+    # by theory 0.99 here (spread of a paired difference about 0.2, distance 0.12)
+    assert phases(better, GOOD, 50).count(Phase.PASS) >= 40
+
+
+def test_an_interval_over_tokens_would_pass_the_worse_draft_far_too_often() -> None:
+    """The simulation can tell a broken rule from ours."""
+    worse = arm_with(GOOD.acceptance(4) - 0.02, correlation=0.1, draft_len=4)
+    passed = 0
+    for run in range(RUNS):
+        measured = report({"candidate": worse, "incumbent": GOOD}, seed=1000 + run)
+        shares = []
+        for arm in ("candidate", "incumbent"):
+            counts = [request.counts for request in measured.of(arm)]
+            judged = sum(c.judged for c in counts)
+            share = sum(c.accepted for c in counts) / judged
+            shares.append((share, share * (1 - share) / judged))
+        (ours, noise), (theirs, other) = shares
+        passed += ours - theirs - 1.645 * math.sqrt(noise + other) > -0.02
+    assert passed > MOST
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("correlation", [0.02, 0.10, 0.20])
+@pytest.mark.parametrize("draft_len", [1, 4, 8])
+def test_error_rates_hold_at_other_correlations_and_lengths(
+    correlation: float, draft_len: int
+) -> None:
+    good = Arm(0.6, correlation)
+    worse = arm_with(
+        good.acceptance(draft_len) - 0.02, correlation=correlation, draft_len=draft_len
+    )
+    assert phases(good, good, RUNS, draft_len=draft_len).count(Phase.FAIL) <= MOST
+    assert phases(worse, good, RUNS, draft_len=draft_len).count(Phase.PASS) <= MOST

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from evaluation.statistics import (
+    correlation,
+    mean_difference,
+    more_needed,
+    prompts_needed,
+    ratio,
+    ratio_difference,
+    ratio_of_ratios,
+)
+from speculation.records import Interval
+from tests.evaluation.synthetic import Arm, request_counts
+
+
+def drawn(arm: Arm, prompts: int, seed: int) -> tuple[list[int], list[int]]:
+    rng = np.random.default_rng(seed)
+    counts = request_counts(arm, rng.standard_normal(prompts), 4, rng)
+    return [c.accepted for c in counts], [c.judged for c in counts]
+
+
+@pytest.mark.parametrize("rho", [0.02, 0.10, 0.20])
+def test_bounds_of_acceptance_are_wrong_no_more_often_than_alpha(rho: float) -> None:
+    arm = Arm(0.5, rho)
+    truth = arm.acceptance(4)
+    intervals = [ratio(*drawn(arm, 64, seed), alpha=0.05) for seed in range(400)]
+    too_high = sum(i is None or i.low > truth for i in intervals)
+    too_low = sum(i is None or i.high < truth for i in intervals)
+    # 400 draws at 5 %: 20 expected, above 31 with a chance of 1 %
+    assert too_high <= 31
+    assert too_low <= 31
+    assert too_high + too_low >= 15  # and they are no wider than they have to be
+
+
+def test_pooled_counts_are_what_is_estimated_not_the_mean_of_ratios() -> None:
+    interval = ratio([1, 90], [10, 100], alpha=0.05)
+    assert interval is not None
+    assert interval.estimate == pytest.approx(91 / 110)
+
+
+def test_two_identical_columns_differ_by_exactly_nothing() -> None:
+    accepted, judged = drawn(Arm(0.5), 20, 0)
+    interval = ratio_difference(accepted, judged, accepted, judged, alpha=0.05)
+    assert interval == Interval(0.0, 0.0, 0.0, 20)
+
+
+def test_pairing_by_prompt_narrows_the_difference() -> None:
+    rng = np.random.default_rng(1)
+    easy = rng.standard_normal(100)
+    first = request_counts(Arm(0.5, 0.2), easy, 4, rng)
+    second = request_counts(Arm(0.5, 0.2), easy, 4, rng)
+
+    def width(others: list[int]) -> float:
+        interval = ratio_difference(
+            [c.accepted for c in first],
+            [c.judged for c in first],
+            [second[i].accepted for i in others],
+            [second[i].judged for i in others],
+            alpha=0.05,
+        )
+        assert interval is not None
+        return interval.high - interval.low
+
+    assert width(list(range(100))) < 0.7 * width(list(rng.permutation(100)))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [([], []), ([1], [2]), ([0, 0], [0, 0]), ([1, 1], [2, 0]), ([1, math.nan], [2, 2])],
+    ids=["no data", "one request", "nothing judged", "one holds all", "not a number"],
+)
+def test_what_cannot_be_told_is_none(columns: tuple[list[float], list[float]]) -> None:
+    assert ratio(*columns, alpha=0.05) is None
+
+
+def test_speed_is_compared_block_by_block_and_a_slowing_machine_cancels() -> None:
+    pace = np.linspace(1.0, 3.0, 12)  # the machine slows down threefold
+    interval = ratio_of_ratios([100] * 12, 2.0 * pace, [100] * 12, 3.0 * pace, alpha=0.05)
+    assert interval is not None
+    assert interval.estimate == pytest.approx(1.5)
+    assert interval.high - interval.low < 1e-9
+
+
+def test_a_ratio_and_its_inverse_say_the_same() -> None:
+    rng = np.random.default_rng(2)
+    above, below = rng.uniform(20, 60, 30), rng.uniform(30, 90, 30)
+    ones = np.ones(30)
+    one = ratio_of_ratios(above, ones, below, ones, alpha=0.05)
+    other = ratio_of_ratios(below, ones, above, ones, alpha=0.05)
+    assert one is not None
+    assert other is not None
+    assert one.low == pytest.approx(1 / other.high)
+
+
+def test_the_bootstrap_is_the_same_every_time_and_covers_skewed_scores() -> None:
+    rng = np.random.default_rng(3)
+    scores = np.where(rng.random(64) < 0.3, rng.beta(4, 2, 64), 1.0)
+    baseline = np.where(np.arange(64) % 4 == 0, 1.0, np.nan)
+    one = mean_difference(scores, baseline, alpha=0.05)
+    assert one is not None
+    assert one == mean_difference(scores, baseline, alpha=0.05)
+    assert one.low < one.estimate < one.high <= 0
+    assert one.n == 16
+
+
+def test_a_score_without_a_number_is_left_out_and_none_at_all_is_none() -> None:
+    assert mean_difference([1.0, 1.0], [math.nan, math.nan], alpha=0.05) is None
+    assert mean_difference([1.0, 1.0], [1.0, 1.0], alpha=0.05) == Interval(0.0, 0.0, 0.0, 2)
+
+
+@pytest.mark.parametrize("rho", [0.02, 0.10, 0.20])
+def test_the_correlation_within_a_request_is_recovered(rho: float) -> None:
+    rng = np.random.default_rng(4)
+    chances = rng.beta(0.5 * (1 / rho - 1), 0.5 * (1 / rho - 1), 4_000)
+    sizes = rng.integers(20, 80, 4_000)
+    found = correlation(rng.binomial(sizes, chances), sizes)
+    assert found == pytest.approx(rho, abs=0.01)  # its standard error here is 0.003
+
+
+def test_correlation_of_nothing_is_none() -> None:
+    assert correlation([], []) is None
+    assert correlation([0, 0], [0, 0]) is None
+
+
+@pytest.mark.parametrize(("spread", "needed"), [(0.05, 215), (0.10, 857)])
+def test_a_rouge_margin_of_a_hundredth_needs_the_known_numbers_of_prompts(
+    spread: float, needed: int
+) -> None:
+    assert prompts_needed(spread, 0.01, alpha=0.05, power=0.9) == needed
+
+
+def test_a_difference_that_is_not_there_needs_no_finite_number_of_prompts() -> None:
+    assert prompts_needed(0.1, 0.0, alpha=0.05) is None
+
+
+def test_as_many_more_prompts_as_named_do_decide() -> None:
+    interval = ratio(*drawn(Arm(0.5, 0.1), 30, 5), alpha=0.05)
+    assert interval is not None
+    limit = interval.low + 0.01
+    more = more_needed(interval, limit, alpha=0.05)
+    assert more is not None
+    again = ratio(*drawn(Arm(0.5, 0.1), 30 + more, 6), alpha=0.05)
+    assert again is not None
+    assert again.low > limit
