@@ -42,14 +42,16 @@ format: .venv/.installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The editable install also finds unlisted folders; only the wheel proves the list.
+# The editable install also finds unlisted folders; only the wheel proves the list, on the lean base.
 wheel: .venv/.installed
-	rm -rf dist build/wheel-venv
+	rm -rf dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
-	$(PYTHON) -m venv build/wheel-venv
-	build/wheel-venv/bin/python -m pip install --quiet -c constraints.txt dist/*.whl
-	cd / && $(CURDIR)/build/wheel-venv/bin/paceline --help >/dev/null
-	cd / && $(CURDIR)/build/wheel-venv/bin/paceline check --help >/dev/null
+	set -e; outside=$$(mktemp -d); trap 'rm -rf "$$outside"' EXIT; \
+		$(PYTHON) -m venv "$$outside/venv"; \
+		"$$outside/venv/bin/python" -m pip install --quiet -c constraints.txt dist/*.whl; \
+		cd "$$outside"; mkdir target; \
+		venv/bin/paceline --help >/dev/null; \
+		venv/bin/paceline init line target --home home --json
 	@echo "the wheel's console script starts on the lean base"
 
 .venv/.python:

@@ -16,7 +16,7 @@ def init(
     target: Annotated[
         Path,
         typer.Argument(
-            help="The target's model folder, or a folder with one model folder a release."
+            help="The target's model folder, in Hugging Face form."
         ),
     ],
     home: HomeFolder = DEFAULT_HOME,
@@ -30,7 +30,7 @@ def init(
     from configuration.settings import Pairing, Settings
     from configuration.writing import write_default
 
-    line = Pairing(target=target.absolute())
+    line = Pairing(target=str(target.absolute()))
     try:
         Settings(home=home, pairings={pairing: line})
     except ValueError as error:

@@ -20,7 +20,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")  # becomes a model's name in MLfl
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class Measuring:
     """How a pair is measured on a trial server."""
 
     max_tokens: int = 96  # longest answer, in tokens
@@ -37,13 +37,13 @@ class Measurement:
 class Pairing:
     """One line: which target to watch, and how its drafts are made, gated and served."""
 
-    target: Path  # a model folder, or a folder that holds one model folder per release
+    target: str = ""  # the model folder that `paceline release` announces when it is given none
     draft: Literal["head", "ngram", "none"] = "head"  # kind of draft that is made for a release
     initial_draft: str = ""  # folder of the first release's draft; empty: it is made as well
     draft_len: int = 4  # K: tokens drafted per round; arms are only compared at the same K
     train_prompts: Path = Path("prompts/train.jsonl")  # what the draft learns to follow
     evaluation_prompts: Path = Path("prompts/evaluation.jsonl")  # never trained on
-    measurement: Measurement = field(default_factory=Measurement)
+    measurement: Measuring = field(default_factory=Measuring)
     recipe: Recipe = field(default_factory=Recipe)
     policy: Policy = field(default_factory=Policy)
 

@@ -82,6 +82,4 @@ def _literal(value: Any) -> str:
         return json.dumps(str(value), ensure_ascii=False)
     if isinstance(value, tuple):
         return "[" + ", ".join(_literal(inner) for inner in value) + "]"
-    if value is None:
-        return '""'
     return json.dumps(value)

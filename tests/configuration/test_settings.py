@@ -42,7 +42,7 @@ def test_recipes_and_policies_are_the_records_of_their_folders(tmp_path: Path) -
     assert pairing.recipe == Recipe(epochs=2, learning_rate=1.0)
     assert isinstance(pairing.recipe.learning_rate, float)
     assert pairing.policy == Policy(prompts=80)
-    assert pairing.target == Path("targets/small")
+    assert pairing.target == "targets/small"
 
 
 def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
         tmp_path,
         'registr = "http://x"\nregistry = "ftp://x"\n'
         "[serving]\nport = 70000\nslots = true\n"
-        '[pairings.a]\ndraft = "tree"\ndraft_len = "4"\n'
+        '[pairings.a]\ntarget = 1\ndraft = "tree"\ndraft_len = "4"\n'
         "[pairings.a.recipe]\nepochs = 1.5\n"
         '[pairings.b]\ntarget = "t"\ndraft_len = 99\n'
         "[pairings.b.policy]\nalpha = 0.7\nprompts = 0\n"
@@ -60,7 +60,7 @@ def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
         "registr": "got an unknown key, wanted one of registry, prefect, serving, pairings: "
         "did you mean registry?",
         "serving.slots": "got True, wanted a whole number: change it, or remove it for the default",
-        "pairings.a.target": "got nothing, wanted a path: set it",
+        "pairings.a.target": "got 1, wanted a string: change it, or remove it for the default",
         "pairings.a.draft": "got 'tree', wanted one of 'head', 'ngram', 'none': "
         "change it, or remove it for the default",
         "pairings.a.draft_len": "got '4', wanted a whole number: "
@@ -124,7 +124,7 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
     assert settings.pairing("my-line").draft_len == 6
     assert settings.pairing("my-line").recipe.learning_rate == 1e-3
     assert settings.pairing("my-line").draft == "ngram"
-    assert settings.pairing("other").target == Path("8")
+    assert settings.pairing("other").target == "8"
 
 
 def test_a_wrong_variable_is_named_beside_the_faults_of_the_file(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_secret_s_file_has_to_be_there_and_alone(tmp_path: Path) -> None:
 
 
 def test_the_written_default_reads_as_the_default_and_explains_every_dial(tmp_path: Path) -> None:
-    pairing = Pairing(target=Path("targets/small"), policy=Policy(prompts=80))
+    pairing = Pairing(target="targets/small", policy=Policy(prompts=80))
     text = default_toml({"docstrings": pairing})
     assert read(tmp_path, text) == Settings(home=tmp_path, pairings={"docstrings": pairing})
     dials = [line for line in text.splitlines() if " = " in line]
@@ -182,7 +182,7 @@ def test_the_written_default_reads_as_the_default_and_explains_every_dial(tmp_pa
 
 
 def test_uncommenting_a_default_changes_nothing(tmp_path: Path) -> None:
-    pairing = Pairing(target=Path("targets/small"))
+    pairing = Pairing(target="targets/small")
     text = default_toml({"docstrings": pairing})
     lines = [line.removeprefix("# ") if " = " in line else line for line in text.splitlines()]
     assert len(tomllib.loads("\n".join(lines))["pairings"]["docstrings"]["recipe"]) > 5
