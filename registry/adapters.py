@@ -1,0 +1,91 @@
+"""LoRA releases: the digest of an adapter, and the record that a merged folder carries.
+
+A LoRA release is its base and its adapter. Merged bytes are never an identity, since they depend
+on the dtype and device of the merge; the record beside them says what they were merged from, and
+for which bytes it says so.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from registry.configs import ties_embeddings
+from registry.digests import Progress, digest_of, digest_of_tensors, no_progress
+from registry.errors import FolderError
+from registry.folders import adapter_weights_of, config_of, json_of, names_code, weights_of
+from registry.tensors import Tensor
+
+MERGE_RECORD = "paceline-merge.json"
+EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight")
+NOT_MEANT = frozenset(  # where the adapter was made and how it is loaded, not what it computes
+    {"auto_mapping", "base_model_name_or_path", "inference_mode", "peft_version", "revision"}
+)
+UNORDERED = frozenset({"target_modules", "modules_to_save", "exclude_modules"})
+
+
+def fingerprint_adapter(folder: Path, *, progress: Progress = no_progress) -> str:
+    """The digest of a PEFT adapter: its tensors and what of its configuration has a meaning."""
+    config = json_of(folder, "adapter_config.json")
+    if config is None:
+        raise FolderError(f"{folder}: has no adapter_config.json: is this a PEFT adapter?")
+    if names_code(config):
+        raise FolderError(f"{folder}: its adapter_config.json names code to run; none is run")
+    meaning = {
+        key: sorted(value) if key in UNORDERED and isinstance(value, list) else value
+        for key, value in config.items()
+        if key not in NOT_MEANT and value is not None
+    }
+    tensors = adapter_weights_of(folder)
+    return digest_of([digest_of_tensors(tensors, what=folder.name, progress=progress), meaning])
+
+
+def target_weights_of(folder: Path) -> dict[str, Tensor]:
+    """The tensors of a target. Where embeddings are tied, an output layer equal to them is left
+    out, since it is the same tensor written twice; an unequal one is a `FolderError`.
+    """
+    tensors = weights_of(folder)
+    head = tensors.get("lm_head.weight")
+    if head is None or not ties_embeddings(config_of(folder)):
+        return tensors
+    embeddings = [tensor for name, tensor in tensors.items() if name.endswith(EMBEDDINGS)]
+    if len(embeddings) != 1 or embeddings[0].content_digest() != head.content_digest():
+        raise FolderError(
+            f"{folder}: config.json ties the embeddings, but lm_head.weight differs from them. "
+            "Set tie_word_embeddings to false, or save the model again"
+        )
+    return {name: tensor for name, tensor in tensors.items() if tensor is not head}
+
+
+def record_merge(merged: Path, *, base: Path, adapter: Path) -> Path:
+    """Write down in the folder `merged` that it is `adapter` merged into `base`; give the file.
+
+    Call it once, right after merging: the merged folder is then the release that the base with
+    the adapter is, wherever the same merge was made.
+    """
+    record = {
+        "base_weights": digest_of_tensors(target_weights_of(base)),
+        "adapter": fingerprint_adapter(adapter),
+        "merged_weights": digest_of_tensors(target_weights_of(merged)),
+    }
+    path = merged / MERGE_RECORD
+    beside = path.with_suffix(".partial")
+    beside.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    beside.replace(path)
+    return path
+
+
+def merged_from(folder: Path, merged_weights: str) -> tuple[str, str] | None:
+    """The digests of the base's weights and of the adapter, None for a folder not merged.
+
+    `FolderError` where the folder's weights are not those that the record was written for.
+    """
+    record = json_of(folder, MERGE_RECORD)
+    if record is None:
+        return None
+    if record.get("merged_weights") != merged_weights:
+        raise FolderError(
+            f"{folder}: its weights are not the ones {MERGE_RECORD} was written for. Merge the "
+            "adapter again, or delete that file to have the folder taken as it is"
+        )
+    return str(record["base_weights"]), str(record["adapter"])

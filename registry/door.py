@@ -1,0 +1,77 @@
+"""The door to MLflow: its client, opened when first needed, and its faults in our words.
+
+MLflow's own defaults would block a caller for minutes when the server is away; here a few short
+tries are made and the reason is said. Nothing is imported from MLflow before a client is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import httpx
+
+from registry.errors import StoreError
+from registry.schema import database_of, prepare_database
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+SETTINGS = {  # MLflow reads these from the environment only; a user's own values win
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",  # seconds without a byte; a long upload is not cut
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+}
+PROBE_SECONDS = 3.0
+
+
+def open_client(url: str) -> MlflowClient:
+    """A client of the server or database at `url`; tracking and registry are the same place.
+
+    Changes no global setting of MLflow's. `StoreError` at once when the server does not answer.
+    """
+    if database_of(url) is None and not url.startswith(("http://", "https://")):
+        raise ValueError(
+            f"registry: got {url!r}, wanted an http(s) URL or sqlite:///path/to/mlflow.db"
+        )
+    prepare_database(url)
+    check_answers(url)
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=url, registry_uri=url)
+
+
+def check_answers(url: str) -> None:
+    """`StoreError` when the server at `url` is away. A database has no server to ask."""
+    if database_of(url) is not None:
+        return
+    try:
+        answer = httpx.get(f"{url}/health", timeout=PROBE_SECONDS)
+    except httpx.HTTPError as error:
+        raise StoreError(
+            f"the registry at {url} does not answer ({error or type(error).__name__}). Start it, "
+            "or check the URL; nothing was changed"
+        ) from error
+    if answer.status_code >= 500:
+        raise StoreError(f"the registry at {url} is not well: /health answers {answer.status_code}")
+
+
+@contextmanager
+def speaking(url: str, doing: str) -> Iterator[None]:
+    """Run calls to MLflow; its exceptions come out as a `StoreError` that says what was tried."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        check_answers(url)
+        raise StoreError(f"{doing}: the registry at {url} refused: {error.message}") from error
+    except OSError as error:  # a full disk, or requests' own errors, which are OSErrors
+        check_answers(url)
+        raise StoreError(f"{doing}: {error}") from error

@@ -1,0 +1,40 @@
+"""What can go wrong in the registry. A "no", such as a refused promotion, is a value.
+
+RegistryError
+├── FolderError(ValueError)        a model folder is broken, unsafe, or not one
+├── ManifestError(ValueError)      a pair.json says something impossible
+├── IncompatibleError(ValueError)  files, draft and release do not belong together
+├── NotFoundError(LookupError)     no such pairing, version or alias
+├── DigestError                    stored bytes are not the ones that were registered
+└── StoreError                     MLflow is away, or answered what it should not
+"""
+
+from __future__ import annotations
+
+
+class RegistryError(Exception):
+    """The root; every message says what was got, what was wanted and what to do."""
+
+
+class FolderError(RegistryError, ValueError):
+    """A model folder is broken, unsafe, or not one."""
+
+
+class ManifestError(RegistryError, ValueError):
+    """A pair.json says something impossible."""
+
+
+class IncompatibleError(RegistryError, ValueError):
+    """Files, draft and release do not belong together."""
+
+
+class NotFoundError(RegistryError, LookupError):
+    """No such pairing, version or alias."""
+
+
+class DigestError(RegistryError):
+    """Stored bytes are not the ones that were registered."""
+
+
+class StoreError(RegistryError):
+    """MLflow is away, or answered what it should not."""

@@ -1,0 +1,249 @@
+"""The registry as a serving host sees it: which pair is champion, and its files. REST only.
+
+Needs httpx and none of MLflow, so a serving process stays small. A pair is downloaded beside its
+place, every file compared with the digest in its pair.json, and renamed when all are right: what is
+in place is whole, whenever the process was killed. Knows nothing of what a draft is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from registry.errors import DigestError, ManifestError, NotFoundError, RegistryError, StoreError
+from registry.locks import locked
+from registry.manifest import FILE, PairManifest, read_manifest, verify_files
+from registry.versions import (
+    CHAMPION,
+    DRAFT_KIND,
+    FORCED,
+    PAIR_ID,
+    RELEASE,
+    VERDICT,
+    check_name,
+)
+from speculation.records import Phase
+
+TIMEOUT_SECONDS = 10.0  # of connecting and between two pieces, not of a whole file
+MANIFEST_LIMIT_BYTES = 50_000_000
+SERVED = "draft/"  # what a server needs of a pair, beside pair.json
+SAFE_PAIR_ID = re.compile(r"p-[0-9a-f]{16}")
+SOURCE = re.compile(r"models:/(m-[0-9a-f]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePair:
+    """A pair as the server's aliases and tags tell it."""
+
+    url: str
+    pairing: str
+    version: int
+    pair_id: str
+    release: str  # digest
+    draft_kind: str
+    verdict: str
+    forced: str  # why it was promoted without a PASS; empty when it was not
+    model_id: str
+
+    @property
+    def judged(self) -> bool:
+        """Whether it passed, or was forced with a reason; else an alias was moved by hand."""
+        return self.verdict == Phase.PASS or bool(self.forced)
+
+
+def champion(
+    url: str, pairing: str, *, token: str | None = None, client: httpx.Client | None = None
+) -> RemotePair | None:
+    """The pair that the alias `champion` names; None where there is none or no such pairing.
+
+    `StoreError` when the server is away, or the alias names a version that is no pair.
+    """
+    with _client(url, token, client) as asking:
+        answer = _answer(
+            asking,
+            "/api/2.0/mlflow/registered-models/alias",
+            {"name": check_name(pairing), "alias": CHAMPION},
+        )
+    if answer is None:
+        return None
+    version = answer["model_version"]
+    tags = {tag["key"]: tag.get("value", "") for tag in version.get("tags", [])}
+    source = SOURCE.fullmatch(version.get("source", ""))
+    if not SAFE_PAIR_ID.fullmatch(tags.get(PAIR_ID, "")) or source is None:
+        raise StoreError(
+            f"{pairing} v{version['version']} carries the alias {CHAMPION} and is no pair of "
+            "Paceline's: promote a pair instead"
+        )
+    return RemotePair(
+        url=url.rstrip("/"),
+        pairing=pairing,
+        version=int(version["version"]),
+        pair_id=tags[PAIR_ID],
+        release=tags.get(RELEASE, ""),
+        draft_kind=tags.get(DRAFT_KIND, ""),
+        verdict=tags.get(VERDICT, ""),
+        forced=tags.get(FORCED, ""),
+        model_id=source.group(1),
+    )
+
+
+def download(
+    pair: RemotePair,
+    into: Path,
+    *,
+    token: str | None = None,
+    client: httpx.Client | None = None,
+) -> Path:
+    """The verified folder `into/<pair_id>` with pair.json and draft/; downloaded where it is not.
+
+    `DigestError` or `ManifestError` when what is stored is not what was registered,
+    `NotFoundError` when files are gone from the server, `StoreError` when it is away or this
+    machine's disk is full. A failure leaves what was in place before, and nothing half done.
+    """
+    place = into / pair.pair_id
+    with locked(into / f".{pair.pair_id}.lock"):
+        if _whole(place, pair):
+            return place
+        beside = into / f".{pair.pair_id}.partial"
+        shutil.rmtree(beside, ignore_errors=True)  # of a process that was killed
+        try:
+            beside.mkdir(parents=True)
+            with _client(pair.url, token, client) as asking:
+                _fetch(asking, pair, beside)
+            _settle(beside, place)
+        except OSError as error:
+            raise StoreError(f"{place}: the pair cannot be stored: {error.strerror}") from error
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+    return place
+
+
+def _whole(place: Path, pair: RemotePair) -> bool:
+    try:
+        _check_manifest(read_manifest(place), pair)
+        verify_files(read_manifest(place), place, under=SERVED)
+    except RegistryError:
+        return False
+    return True
+
+
+def _fetch(client: httpx.Client, pair: RemotePair, beside: Path) -> None:
+    root = _root(client, pair)
+    _file(client, f"{root}/{FILE}", beside / FILE, limit_bytes=MANIFEST_LIMIT_BYTES)
+    manifest = read_manifest(beside)
+    _check_manifest(manifest, pair)
+    for name, digest in sorted(manifest.files.items()):
+        if not name.startswith(SERVED):
+            continue
+        got = _file(client, f"{root}/{name}", beside / name)
+        if got != digest:
+            raise DigestError(
+                f"{pair.pairing} v{pair.version}: {name} has sha256 {got[:12]}… and was registered "
+                f"with {digest[:12]}…: register the pair again"
+            )
+
+
+def _check_manifest(manifest: PairManifest, pair: RemotePair) -> None:
+    if manifest.pair_id != pair.pair_id or manifest.release.digest != pair.release:
+        raise ManifestError(
+            f"{pair.pairing} v{pair.version}: its {FILE} is of {manifest.pair_id} for release "
+            f"{manifest.release.digest[:12]}, its tags say {pair.pair_id} for {pair.release[:12]}"
+        )
+
+
+def _root(client: httpx.Client, pair: RemotePair) -> str:
+    """Where the server's artifact proxy keeps the pair's files."""
+    found = _answer(client, f"/api/2.0/mlflow/logged-models/{pair.model_id}", {})
+    name = f"{pair.pairing} v{pair.version}"
+    if found is None:
+        raise NotFoundError(f"{name}: its files were deleted from MLflow ({pair.model_id})")
+    uri = urlsplit(str(found["model"]["info"]["artifact_uri"]))
+    if uri.scheme != "mlflow-artifacts":
+        raise StoreError(
+            f"{name}: its files are at {uri.geturl()}, which a serving host cannot read. Start the "
+            "server with --serve-artifacts and --artifacts-destination, and register again"
+        )
+    return f"/api/2.0/mlflow-artifacts/artifacts/{quote(uri.path.strip('/'))}"
+
+
+def _file(client: httpx.Client, address: str, path: Path, *, limit_bytes: int | None = None) -> str:
+    """Stream one file to the disk and give its sha256."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    digest, size_bytes = hashlib.sha256(), 0
+    with _asked(client), client.stream("GET", quote(address, safe="/%")) as answer:
+        if answer.status_code == 404:
+            raise NotFoundError(f"{client.base_url}{address}: is gone from the server")
+        answer.raise_for_status()
+        with path.open("wb") as file:
+            for piece in answer.iter_bytes():
+                size_bytes += len(piece)
+                if limit_bytes is not None and size_bytes > limit_bytes:
+                    raise StoreError(f"{address}: is longer than {limit_bytes} bytes")
+                digest.update(piece)
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+def _settle(beside: Path, place: Path) -> None:
+    """Put the finished folder in its place; one that is broken there steps aside first."""
+    if place.exists():
+        old = place.with_name(f".{place.name}.broken")
+        shutil.rmtree(old, ignore_errors=True)
+        os.replace(place, old)
+        shutil.rmtree(old, ignore_errors=True)
+    os.replace(beside, place)
+
+
+def _answer(
+    client: httpx.Client, path: str, parameters: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """The JSON of a REST call, None where MLflow says that there is no such thing."""
+    with _asked(client):
+        answer = client.get(path, params=dict(parameters))
+        if answer.status_code in (400, 404):  # 400 is its answer for a missing alias
+            code = answer.json().get("error_code", "")
+            if code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+                return None
+        answer.raise_for_status()
+        read: dict[str, Any] = answer.json()
+        return read
+
+
+@contextmanager
+def _client(url: str, token: str | None, client: httpx.Client | None) -> Iterator[httpx.Client]:
+    if client is not None:
+        yield client
+        return
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    with httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_SECONDS) as own:
+        yield own
+
+
+@contextmanager
+def _asked(client: httpx.Client) -> Iterator[None]:
+    """httpx's faults come out as a `StoreError`."""
+    try:
+        yield
+    except httpx.HTTPStatusError as error:
+        answer = error.response
+        raise StoreError(
+            f"the registry at {client.base_url} answers {answer.status_code} to "
+            f"{answer.request.url.path}: check the URL and the token"
+        ) from error
+    except (httpx.HTTPError, ValueError) as error:  # ValueError: an answer that is not JSON
+        raise StoreError(
+            f"the registry at {client.base_url} does not answer as MLflow does "
+            f"({error or type(error).__name__}): check the URL, or start the server"
+        ) from error

@@ -1,0 +1,286 @@
+"""What registering writes into MLflow, in the order in which it may be interrupted.
+
+Run, logged model, files, figures; then, in one call, the version with all its tags and its page.
+What an interrupted call left is found again by its tags and used. Knows MLflow's client; holds no
+lock and decides nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from registry.compatibility import compare, fits_draft
+from registry.errors import IncompatibleError
+from registry.fingerprint import Release, fingerprint_draft
+from registry.manifest import PairManifest, with_files, write_manifest
+from registry.schema import database_of
+from registry.story import flat, pair_story
+from registry.versions import (
+    CANDIDATE,
+    DRAFT_KIND,
+    PAIR_ID,
+    RELEASE,
+    REPORT,
+    SHOWN_METRICS,
+    SIZE,
+    UNJUDGED,
+    URI,
+    VERDICT,
+    PairVersion,
+    ReleaseVersion,
+    target_name,
+)
+from speculation.records import Verdict
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import LoggedModel, Run
+
+NOTE = "mlflow.note.content"  # MLflow's tag for a run's and a logged model's page
+EXTERNAL = "mlflow.model.isExternal"  # MLflow's tag: the weights are not here
+WITHOUT_WEIGHTS = ("ngram", "none")
+PARAM_CHARACTERS = 500  # a recipe's value beyond it is no setting
+SHOWN_FOLDERS = ("report", "training")  # also put on the run, whose page shows pictures
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """All that one registration is made of."""
+
+    pairing: str
+    manifest: PairManifest
+    files: Path
+    rows: Sequence[Mapping[str, Any]]
+    verdict: Verdict | None
+    why: str
+    metrics: Mapping[str, float]
+    release: ReleaseVersion
+    replaces: PairVersion | None
+
+
+def check(manifest: PairManifest, files: Path) -> None:
+    """`IncompatibleError` when manifest, files and target do not belong together."""
+    kind = manifest.draft.kind
+    if kind in WITHOUT_WEIGHTS:
+        if (files / "draft").exists():
+            raise IncompatibleError(f"{files / 'draft'}: the draft {kind} has no files; remove it")
+        draft: str | Path = kind
+    else:
+        draft = files / "draft"
+    reasons = list(fits_draft(manifest, fingerprint_draft(draft)).reasons)
+    target = Path(manifest.release_uri)
+    if target.is_dir():
+        reasons += compare(target, draft).reasons
+    if reasons:
+        raise IncompatibleError(f"{manifest.pair_id} cannot be registered: " + "; ".join(reasons))
+
+
+def rows_of(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The report's table, one row an arm; empty where it has none."""
+    rows = report.get("rows")
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+
+
+def store_release(client: MlflowClient, url: str, pairing: str, uri: str, release: Release) -> None:
+    """A version of the pairing's target, backed by an external model: no weights are copied."""
+    experiment = _experiment(client, url, pairing)
+    tags = {EXTERNAL: "true", RELEASE: release.digest, URI: uri}
+    facts = {k: v for k, v in dataclasses.asdict(release).items() if v is not None}
+    model = _model(client, experiment, tags, name="target", kind="target", params=facts)
+    if str(model.status) != "READY":
+        with tempfile.TemporaryDirectory() as folder:
+            written = json.dumps({"uri": uri, **facts}, indent=2)
+            (Path(folder) / "release.json").write_text(written + "\n", encoding="utf-8")
+            client.log_model_artifacts(model.model_id, folder)
+        client.finalize_logged_model(model.model_id, "READY")
+    client.create_model_version(
+        target_name(pairing),
+        source=_source(model, url),
+        model_id=model.model_id if database_of(url) is None else None,
+        tags={
+            RELEASE: release.digest,
+            URI: uri,
+            "paceline.dtype": release.quantization or release.dtype,
+            "paceline.parameters": str(release.parameters),
+        },
+        description=f"`{uri}`: {release.architecture}, {release.parameters:,} parameters, "
+        f"{release.quantization or release.dtype}, context {release.context_configured:,}.\n\n"
+        f"Digest `{release.digest}`.",
+    )
+
+
+def store_pair(client: MlflowClient, url: str, material: Material) -> None:
+    """Everything of a pair, its version last."""
+    manifest = with_files(material.manifest, material.files)
+    write_manifest(manifest, material.files)
+    experiment = _experiment(client, url, material.pairing)
+    tags = {PAIR_ID: manifest.pair_id, REPORT: manifest.report, RELEASE: manifest.release.digest}
+    run = _run(client, experiment, tags, manifest)
+    run_id = run.info.run_id
+    model = _model(client, experiment, tags, name="pair", kind="pair", run_id=run_id)
+    if str(model.status) != "READY":
+        client.log_model_artifacts(model.model_id, str(material.files))
+        client.finalize_logged_model(model.model_id, "READY")
+    _log_run(client, run_id, model.model_id, material, manifest)
+    page = pair_story(
+        manifest,
+        pairing=material.pairing,
+        why=material.why,
+        verdict=material.verdict,
+        rows=material.rows,
+        release_version=material.release.version,
+        replaces=material.replaces,
+        pictures=_pictures(experiment, run_id, material.files),
+    )
+    client.set_tag(run_id, NOTE, page)
+    client.set_logged_model_tags(model.model_id, {NOTE: page})
+    client.create_model_version(
+        material.pairing,
+        source=_source(model, url),
+        run_id=run_id,
+        model_id=model.model_id,
+        tags={**tags, **_shown(material, manifest)},
+        description=page,
+    )
+
+
+def finish(client: MlflowClient, pair: PairVersion) -> None:
+    """What may be missing from a version that exists: its run's end, its alias `candidate`."""
+    if pair.run_id and client.get_run(pair.run_id).info.status == "RUNNING":
+        client.set_terminated(pair.run_id)
+    if pair.passed and not pair.promoted and not pair.rolled_back:
+        client.set_registered_model_alias(pair.pairing, CANDIDATE, str(pair.version))
+
+
+def _source(model: LoggedModel, url: str) -> str:
+    """MLflow's database registry resolves models:/ through a global setting, so give it a path."""
+    direct = database_of(url) is not None
+    return str(model.artifact_location) if direct else f"models:/{model.model_id}"
+
+
+def _experiment(client: MlflowClient, url: str, pairing: str) -> str:
+    found = client.get_experiment_by_name(pairing)
+    if found is not None:
+        if found.lifecycle_stage == "deleted":
+            client.restore_experiment(found.experiment_id)
+        return str(found.experiment_id)
+    database = database_of(url)
+    place = None if database is None else str(database.parent / "artifacts" / pairing)
+    return str(client.create_experiment(pairing, artifact_location=place))
+
+
+def _matching(tags: Mapping[str, str]) -> str:
+    return " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
+
+
+def _run(
+    client: MlflowClient, experiment: str, tags: Mapping[str, str], manifest: PairManifest
+) -> Run:
+    found = client.search_runs([experiment], _matching({PAIR_ID: manifest.pair_id}))
+    for run in found:
+        if run.data.tags.get(REPORT, "") == manifest.report:
+            client.update_run(run.info.run_id, status="RUNNING")
+            return run
+    name = f"{manifest.draft.kind} {manifest.pair_id}"
+    return client.create_run(experiment, tags=dict(tags), run_name=name)
+
+
+def _model(
+    client: MlflowClient,
+    experiment: str,
+    tags: Mapping[str, str],
+    *,
+    name: str,
+    kind: str,
+    params: Mapping[str, Any] | None = None,
+    run_id: str | None = None,
+) -> LoggedModel:
+    """The logged model with these tags: a half-made one from before, or a new one."""
+    key = PAIR_ID if PAIR_ID in tags else RELEASE
+    for found in client.search_logged_models([experiment], _matching({key: tags[key]})):
+        same_report = found.tags.get(REPORT, "") == tags.get(REPORT, "")
+        if found.model_type == kind and same_report:
+            return found
+    written = {key: str(value) for key, value in (params or {}).items()}
+    return client.create_logged_model(
+        experiment, name, source_run_id=run_id, tags=dict(tags), params=written, model_type=kind
+    )
+
+
+def _log_run(
+    client: MlflowClient, run_id: str, model_id: str, material: Material, manifest: PairManifest
+) -> None:
+    from mlflow.entities import LoggedModelInput, LoggedModelOutput, Metric, Param
+
+    now = int(time.time() * 1000)
+    settings = {
+        "draft_kind": manifest.draft.kind,
+        "release": manifest.release.digest[:12],
+        "context_measured": manifest.context_measured,
+        **{f"recipe.{key}": value for key, value in flat(manifest.making.recipe).items()},
+    }
+    params = [Param(key, str(value)[:PARAM_CHARACTERS]) for key, value in settings.items()]
+    figures = [
+        Metric(name, value, now, 0, model_id=model_id)
+        for name, value in material.metrics.items()
+        if math.isfinite(value)
+    ]
+    curves = [
+        Metric(f"train/{name}", value, now, step)
+        for step, name, value in _curves(material.files / "training" / "curves.json")
+    ]
+    client.log_batch(run_id, metrics=figures, params=params)
+    for start in range(0, len(curves), 500):  # MLflow takes 1,000 a call
+        client.log_batch(run_id, metrics=curves[start : start + 500])
+    if material.release.model_id:
+        client.log_inputs(run_id, models=[LoggedModelInput(material.release.model_id)])
+    client.log_outputs(run_id, [LoggedModelOutput(model_id, 0)])
+    for folder in SHOWN_FOLDERS:
+        if (material.files / folder).is_dir():
+            client.log_artifacts(run_id, str(material.files / folder), folder)
+
+
+def _curves(path: Path) -> Iterator[tuple[int, str, float]]:
+    """Step, name and value of every number in a list of records, one an epoch or step."""
+    if not path.is_file():
+        return
+    records = json.loads(path.read_text(encoding="utf-8"))
+    for number, record in enumerate(records if isinstance(records, list) else []):
+        step = record.get("step", record.get("epoch", number))
+        for name, value in record.items():
+            plain = isinstance(value, int | float) and not isinstance(value, bool)
+            if plain and name not in ("step", "epoch") and math.isfinite(value):
+                yield int(step), name, float(value)
+
+
+def _pictures(experiment: str, run_id: str, files: Path) -> dict[str, str]:
+    shown = [
+        path.relative_to(files).as_posix()
+        for folder in SHOWN_FOLDERS
+        for path in sorted((files / folder).glob("*"))
+        if path.suffix in (".html", ".png")
+    ]
+    return {name: f"#/experiments/{experiment}/runs/{run_id}/artifacts/{name}" for name in shown}
+
+
+def _shown(material: Material, manifest: PairManifest) -> dict[str, str]:
+    """The tags that make the list of versions useful on its own."""
+    size = sum(path.stat().st_size for path in (material.files / "draft").rglob("*"))
+    tags = {
+        DRAFT_KIND: manifest.draft.kind,
+        VERDICT: str(material.verdict.phase) if material.verdict else UNJUDGED,
+        SIZE: f"{size / 1e6:.1f} MB",
+    }
+    for name in SHOWN_METRICS:
+        value = material.metrics.get(name)
+        if value is not None and math.isfinite(value):
+            tags[f"paceline.{name}"] = f"{value:.4g}"
+    return tags

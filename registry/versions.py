@@ -1,0 +1,108 @@
+"""What the store holds, as plain records: releases, pairs, and a pairing's whole state.
+
+Also the names under which MLflow keeps them. Knows neither MLflow's classes nor HTTP.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from speculation.records import Phase
+
+CHAMPION, CANDIDATE, PREVIOUS = "champion", "candidate", "previous"
+PAIR_ID, RELEASE, URI = "paceline.pair_id", "paceline.release", "paceline.uri"
+DRAFT_KIND, VERDICT, SIZE = "paceline.draft_kind", "paceline.verdict", "paceline.size"
+REPORT = "paceline.report"
+PROMOTED, FORCED, ROLLED_BACK = "paceline.promoted", "paceline.forced", "paceline.rolled_back"
+SHOWN_METRICS = ("acceptance", "acceptance_length", "speedup")  # tags that make lists useful
+UNJUDGED = "UNJUDGED"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseVersion:
+    """A release as the store knows it."""
+
+    pairing: str
+    version: int
+    digest: str
+    uri: str  # where the target lived when it was registered
+    model_id: str  # MLflow's, of the external model behind the version
+    registered: float  # seconds since the epoch
+
+
+@dataclass(frozen=True, slots=True)
+class PairVersion:
+    """A pair as the store knows it."""
+
+    pairing: str
+    version: int
+    pair_id: str
+    release: str  # digest
+    draft_kind: str
+    verdict: str  # a `Phase`, or UNJUDGED
+    aliases: tuple[str, ...]
+    tags: Mapping[str, str]  # all of them, MLflow's and other people's too
+    model_id: str  # MLflow's, of the logged model that holds the files
+    run_id: str
+    registered: float  # seconds since the epoch
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict == Phase.PASS
+
+    @property
+    def forced(self) -> str:
+        """Why it was promoted without a PASS; empty when it was not."""
+        return self.tags.get(FORCED, "")
+
+    @property
+    def rolled_back(self) -> str:
+        """Why it was taken out of service; empty when it was not."""
+        return self.tags.get(ROLLED_BACK, "")
+
+    @property
+    def promoted(self) -> str:
+        """When it was last made champion, ISO 8601; empty when it never was."""
+        return self.tags.get(PROMOTED, "")
+
+    def figure(self, name: str) -> float | None:
+        """One of SHOWN_METRICS, None where it was not measured."""
+        try:
+            return float(self.tags[f"paceline.{name}"])
+        except (KeyError, ValueError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class PairingState:
+    """All that the store says of one pairing, newest first."""
+
+    pairing: str
+    releases: tuple[ReleaseVersion, ...]
+    pairs: tuple[PairVersion, ...]
+
+    def named(self, alias: str) -> PairVersion | None:
+        """The pair that carries the alias."""
+        return next((pair for pair in self.pairs if alias in pair.aliases), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for `paceline status --json`."""
+        return asdict(self)
+
+
+def target_name(pairing: str) -> str:
+    """The registered model that holds the pairing's releases."""
+    return f"{pairing}.target"
+
+
+def check_name(pairing: str) -> str:
+    """The pairing's name, or `ValueError`: it becomes an MLflow name, a folder and a label."""
+    if not NAME.fullmatch(pairing):
+        raise ValueError(
+            f"pairing: got {pairing!r}, wanted letters, digits, _ and -, at most 64 of them"
+        )
+    return pairing
