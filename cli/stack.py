@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -25,6 +25,7 @@ from cli.leftovers import end_leftovers, record
 from evaluation.endpoints import EndpointError, free_port, started, tail
 
 HOST = "127.0.0.1"
+SCHEMA_SECONDS = 180.0
 QUIET = {  # nothing phones home, nothing runs that nobody asked for
     "DO_NOT_TRACK": "1",  # Prefect's client
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",  # Prefect's server does not read the line above
@@ -97,40 +98,39 @@ class Stack:
         Several processes that open a new database at once leave it half migrated for ever, and so
         does one that is killed: it is made beside its place and renamed when it is whole.
         """
-        python = [sys.executable, "-m"]
-        upgrade = [*python, "prefect", "server", "database", "upgrade", "-y"]
         mlflow, prefect = self.home / "mlflow" / "mlflow.db", self.home / "prefect" / "prefect.db"
-        making = []
-        for final, scheme, argv in (
-            (mlflow, "sqlite", [*python, "mlflow", "db", "upgrade"]),
-            (prefect, "sqlite+aiosqlite", upgrade),
-        ):
-            if final.exists():
-                continue
-            beside = final.with_suffix(".new")
-            for stale in final.parent.glob(f"{beside.name}*"):
+        beside = prefect.with_suffix(".new")
+        jobs = {}
+        if not mlflow.exists():  # the registry's way of doing the same, without loading MLflow here
+            code = "import sys; from registry.schema import prepare_database as p; p(sys.argv[1])"
+            jobs[mlflow] = [sys.executable, "-c", code, f"sqlite:///{mlflow}"]
+        if not prefect.exists():
+            for stale in prefect.parent.glob(f"{beside.name}*"):
                 stale.unlink()
-            url = f"{scheme}:///{beside}"
-            environ = {**self._environ, "PREFECT_API_DATABASE_CONNECTION_URL": url}
-            log = self.run / f"{final.stem}-schema.log"
-            child = subprocess.Popen(
-                [*argv, url] if scheme == "sqlite" else argv,
-                stdin=subprocess.DEVNULL,
-                stdout=log.open("wb"),
-                stderr=subprocess.STDOUT,
-                env=environ,
-            )
-            making.append((child, beside, final, log))
-        try:
-            for child, beside, final, log in making:
-                if child.wait(timeout=180) != 0 or not beside.exists():
-                    raise EndpointError(f"could not create {final}; the end of {log}:\n{tail(log)}")
-                os.replace(beside, final)
-        finally:
-            for child, *_ in making:
-                with suppress(ProcessLookupError):
-                    child.kill()
-                child.wait()
+            jobs[prefect] = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"]
+        url = {"PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{beside}"}
+        with ExitStack() as ending:
+            children = {}
+            for made, argv in jobs.items():
+                log = ending.enter_context((self.run / f"{made.stem}-schema.log").open("wb"))
+                child = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env={**self._environ, **url},
+                )
+                ending.callback(child.wait)
+                ending.callback(child.kill)
+                children[made] = child
+            for made, child in children.items():
+                if child.wait(SCHEMA_SECONDS) != 0:
+                    log_path = self.run / f"{made.stem}-schema.log"
+                    raise EndpointError(
+                        f"could not create {made}; {log_path} ends\n{tail(log_path)}"
+                    )
+            if prefect in jobs:
+                os.replace(beside, prefect)
 
     def start_mlflow(self) -> str:
         """The tracking server and registry. Gives its URL."""

@@ -1,0 +1,134 @@
+"""How a judged pair is put together and kept: its folder, its manifest, its version, its alias.
+
+Plain values in and out; knows nothing of Prefect.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from configuration.prompts import read_prompts
+from configuration.settings import Pairing, Settings
+from flows.line import store
+from speculation.records import Verdict
+
+FIGURES = (  # of a report's rows: what MLflow draws and lists, under the names of the registry
+    ("alpha_hat", "acceptance"),
+    *((name, name) for name in ("acceptance_length", "forwards_per_request", "speedup")),
+    *((name, name) for name in ("tokens_per_second", "plain_tokens_per_second")),
+    *((name, name) for name in ("rouge_l", "exact_match")),
+)
+
+
+def assemble(plan: Mapping[str, Any], draft: str, measured: Mapping[str, Any], out: Path) -> Path:
+    """The pair's folder as the registry takes it, made anew: draft/, report/, training/."""
+    from evaluation.report import Report
+
+    shutil.rmtree(out, ignore_errors=True)
+    (out / "report").mkdir(parents=True)
+    if draft not in ("ngram", "none"):
+        shutil.copytree(draft, out / "draft")
+        beside = Path(draft).parent
+        for path in (*beside.glob("curves.json"), *beside.glob("recipe.json")):
+            if plan["choice"] in ("warm", "scratch"):  # else they tell of another training
+                (out / "training").mkdir(exist_ok=True)
+                shutil.copy2(path, out / "training")
+    for path in Path(measured["folder"]).iterdir():
+        if path.suffix in (".html", ".png"):
+            shutil.copy2(path, out / "report")
+    Report.read(Path(measured["folder"]) / "report.json").write(out / "report" / "report.json")
+    return out
+
+
+def register(
+    settings: Settings,
+    line: Pairing,
+    pairing: str,
+    plan: Mapping[str, Any],
+    draft: str,
+    measured: Mapping[str, Any],
+    judged: Mapping[str, Any],
+    files: Path,
+) -> dict[str, Any]:
+    """The pair as a version of the pairing. The same pair with the same report is one version."""
+    from evaluation.report import Report
+    from evaluation.samples import prompt_digest
+    from registry.fingerprint import fingerprint, fingerprint_draft
+    from registry.manifest import Making, PairManifest
+
+    report = Report.read(files / "report" / "report.json")
+    trained = plan["choice"] in ("warm", "scratch")
+    prompts = read_prompts(settings.path(line.train_prompts)) if trained else []
+    validation = read_prompts(settings.path(line.evaluation_prompts))[: line.policy.prompts]
+    manifest = PairManifest(
+        release=fingerprint(Path(plan["target"])),
+        release_uri=plan["target"],
+        draft=fingerprint_draft(draft if draft in ("ngram", "none") else files / "draft"),
+        context_measured=max(r.prompt_tokens + r.completion_tokens for r in report.requests),
+        making=Making(
+            recipe=asdict(line.recipe) if trained else {},
+            data=plan.get("data", ""),
+            prompts_train=tuple(sorted(map(prompt_digest, prompts))),
+            prompts_validation=tuple(sorted(map(prompt_digest, validation))),
+            parent=plan["parent"],
+            code_version=_version(),
+        ),
+        engine="builtin",
+        engine_version=_version(),
+        report=report.digest,
+    )
+    by_arm = {row["arm"]: row for row in measured["rows"]}
+    metrics = _figures(by_arm["candidate"], "")
+    for arm in ("incumbent", "ngram"):
+        if arm in by_arm:
+            metrics |= _figures(by_arm[arm], f"{arm}/")
+    version = store(settings).register_pair(
+        pairing,
+        manifest,
+        files,
+        report={**report.as_json(), "rows": [named(row) for row in measured["rows"]]},
+        verdict=Verdict.from_json(judged["verdict"]),
+        description=f"Made because of release {plan['version']}; {plan['why']}.",
+        metrics=metrics,
+    )
+    return {"version": version.version, "pair_id": version.pair_id, "run_id": version.run_id}
+
+
+def named(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a report's table as people read it: the arm and its pair in one column."""
+    rest = {key: value for key, value in row.items() if key not in ("arm", "pair")}
+    return {"pair": f"{row['arm']} {row['pair']}", **rest}
+
+
+def settle(
+    settings: Settings, pairing: str, plan: Mapping[str, Any], version: int, phase: str
+) -> dict[str, Any]:
+    """Promote what passed, unless a newer release came meanwhile; leave everything else be."""
+    from flows.promote import move_champion
+
+    newest = max(release.version for release in store(settings).releases(pairing))
+    base = {"version": version, "phase": phase, "promoted": False}
+    if phase != "PASS":
+        return {**base, "statement": f"pair {version} is not promoted: the gate says {phase}"}
+    if newest != plan["version"]:
+        why = f"release {newest} came meanwhile and supersedes release {plan['version']}"
+        return {**base, "statement": f"pair {version} is left as a candidate: {why}"}
+    return {**base, **move_champion(pairing, version)}
+
+
+def _figures(row: Mapping[str, Any], prefix: str) -> dict[str, float]:
+    return {
+        prefix + name: float(row[column]) for column, name in FIGURES if row.get(column) is not None
+    }
+
+
+def _version() -> str:
+    try:
+        return metadata.version("paceline")
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return "unknown"

@@ -1,0 +1,184 @@
+"""What the steps of a retrain do, one function a step, from plain values to plain values.
+
+Introduces the folders to each other: registry, training and evaluation never meet elsewhere. Knows
+nothing of Prefect and of what was done before; flows/retrain.py puts both around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from configuration.prompts import read_prompts
+from configuration.settings import Pairing, Settings
+from flows.line import store
+from flows.steps import file_digest
+from flows.trial import run_trial
+
+Progress = Callable[[int, int, str], None]
+LOOK_PROMPTS = 8  # enough to see a fall; the whole measurement comes later
+LOOK_TOKENS = 48
+
+
+def look(
+    settings: Settings, line: Pairing, pairing: str, release: str, work: Path, progress: Progress
+) -> dict[str, Any]:
+    """What there is to begin with: the target, the old draft and how it does here, the choice.
+
+    Raises ValueError for a release that is unknown or whose folder changed.
+    """
+    from registry.compatibility import compare
+    from registry.fingerprint import fingerprint
+
+    registry = store(settings)
+    found = next((r for r in registry.releases(pairing) if r.digest == release), None)
+    if found is None:
+        raise ValueError(f"{pairing}: no release {release[:12]} is registered: release it first")
+    target = Path(found.uri)
+    if (holds := fingerprint(target).digest) != release:
+        raise ValueError(
+            f"{target} holds release {holds[:12]}, wanted {release[:12]}: a release must not be "
+            "changed in place; put it back, or release what is there now"
+        )
+    plan: dict[str, Any] = {
+        **{"target": str(target), "release": release, "version": found.version},
+        **{"draft": None, "parent": None, "parent_draft": None, "before": None, "now": None},
+    }
+    champion = registry.champion(pairing)
+    if line.draft != "head":
+        why = "the pairing asks for this kind"
+        return {**plan, "choice": line.draft, "draft": line.draft, "why": why}
+    if champion is None and line.initial_draft:
+        given = str(settings.path(line.initial_draft))
+        why = "the pairing brings the first release's draft"
+        return {**plan, "choice": "given", "draft": given, "why": why}
+    old = None
+    if champion is not None and champion.draft_kind == "head":
+        old = _fetched(settings, pairing, work / "parent")
+    compatible = old is not None and compare(target, old).ok
+    if champion is not None and old is not None and compatible:
+        plan |= {"parent": champion.pair_id, "parent_draft": str(old)}
+        plan |= {"before": champion.figure("acceptance")}
+        if champion.release != release:
+            plan |= {"now": _look_at(settings, line, target, old, work / "look", progress)}
+    return {**plan, **_chosen(line, plan, compatible)}
+
+
+def answers(line: Pairing, settings: Settings, plan: dict[str, Any]) -> dict[str, Any]:
+    """What the target's answers follow from."""
+    prompts = file_digest(settings.path(line.train_prompts))
+    return {"release": plan["release"], "prompts": prompts, "recipe": asdict(line.recipe)}
+
+
+def regenerate_answers(
+    settings: Settings, line: Pairing, plan: dict[str, Any], out: Path, progress: Progress
+) -> dict[str, Any]:
+    """Have the new target answer the training prompts."""
+    from training.regenerate import regenerate
+
+    prompts = read_prompts(settings.path(line.train_prompts))
+    folder = regenerate(Path(plan["target"]), prompts, out, recipe=line.recipe, progress=progress)
+    return {"responses": str(folder)}
+
+
+def distil_draft(
+    line: Pairing, plan: dict[str, Any], responses: Path, out: Path, progress: Progress
+) -> dict[str, Any]:
+    """Train the draft, from the old one where the plan says so."""
+    from training.distill import distill
+
+    start = plan["parent_draft"] if plan["choice"] == "warm" else None
+    draft = distill(
+        Path(plan["target"]),
+        responses,
+        out,
+        recipe=line.recipe,
+        start=None if start is None else Path(start),
+        progress=progress,
+    )
+    return {"draft": str(draft)}
+
+
+def measure_pair(
+    settings: Settings,
+    line: Pairing,
+    plan: dict[str, Any],
+    draft: str,
+    out: Path,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Candidate, incumbent, n-gram and plain decoding on the same prompts, on a real server."""
+    from evaluation.summary import rows
+
+    arms = {"candidate": draft}
+    if plan["parent_draft"] is not None and plan["choice"] != "keep":
+        arms["incumbent"] = plan["parent_draft"]
+    prompts = read_prompts(settings.path(line.evaluation_prompts))[: line.policy.prompts]
+    report = run_trial(
+        Path(plan["target"]),
+        {**arms, "ngram": "ngram", "none": "none"},
+        prompts,
+        out,
+        line=line,
+        speed_prompts=line.policy.speed_prompts,
+        progress=progress,
+    )
+    return {"folder": str(out), "digest": report.digest, "rows": rows(report)}
+
+
+def judge_report(line: Pairing, measured: dict[str, Any]) -> dict[str, Any]:
+    """The gate's verdict, as JSON, with its sentence."""
+    from evaluation.gate import judge
+    from evaluation.report import Report
+
+    report = Report.read(Path(measured["folder"]) / "report.json")
+    verdict = judge(report, line.policy)
+    return {"verdict": asdict(verdict), "phase": verdict.phase, "sentence": verdict.sentence}
+
+
+def _fetched(settings: Settings, pairing: str, into: Path) -> Path | None:
+    """The champion's draft out of the registry, verified; None where it has just gone."""
+    from registry import remote
+
+    token = settings.registry_token
+    named = remote.champion(settings.registry_url, pairing, token=token)
+    return None if named is None else remote.download(named, into, token=token) / "draft"
+
+
+def _look_at(
+    settings: Settings, line: Pairing, target: Path, old: Path, out: Path, progress: Progress
+) -> dict[str, Any] | None:
+    """The old draft's acceptance on the new target over a few prompts."""
+    from evaluation.summary import summarise
+
+    prompts = read_prompts(settings.path(line.evaluation_prompts))[:LOOK_PROMPTS]
+    arms = {"incumbent": str(old), "none": "none"}
+    report = run_trial(
+        target,
+        arms,
+        prompts,
+        out,
+        line=line,
+        speed_prompts=0,
+        max_tokens=min(LOOK_TOKENS, line.measurement.max_tokens),
+        progress=progress,
+    )
+    acceptance = summarise(report, "incumbent").acceptance
+    return None if acceptance is None else asdict(acceptance)
+
+
+def _chosen(line: Pairing, plan: dict[str, Any], compatible: bool) -> dict[str, Any]:
+    from speculation.records import Interval
+    from training.choice import choose
+
+    now = None if plan["now"] is None else Interval(**plan["now"])
+    choice = choose(
+        compatible=compatible,
+        before=plan["before"],
+        now=now,
+        margin=line.policy.acceptance_margin,
+    )
+    draft = plan["parent_draft"] if choice.kind == "keep" else None
+    return {"choice": choice.kind, "why": choice.why, "draft": draft}

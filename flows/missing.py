@@ -1,0 +1,43 @@
+"""What a pairing lacks, from what is released, registered and served: a pure function.
+
+Level-triggered: it looks at how things are and never at what happened, so it may be asked at any
+time and any number of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from registry.store import PairVersion, ReleaseVersion
+
+Missing = tuple[str, dict[str, Any], str, str]  # flow, parameters, key, why
+
+
+def missing(
+    pairing: str,
+    releases: Sequence[ReleaseVersion],
+    pairs: Sequence[PairVersion],
+    champion: PairVersion | None,
+) -> list[Missing]:
+    """What to start. Only the newest release counts: an older one was superseded."""
+    if not releases:
+        return []
+    newest = max(releases, key=lambda release: release.version)
+    digest = newest.digest
+    if champion is not None and champion.release == digest:
+        return []
+    made = [pair for pair in pairs if pair.release == digest]
+    passed = [pair for pair in made if pair.passed and not pair.rolled_back]
+    parameters: dict[str, Any]
+    if passed:
+        version = max(pair.version for pair in passed)
+        parameters = {"pairing": pairing, "version": version}
+        why = f"pair {version} passed for release {newest.version} and is not the champion"
+        return [("promote", parameters, f"promote:{pairing}:{version}", why)]
+    if made:  # judged, and not good enough: a person or an alarm says what comes next
+        return []
+    parameters = {"pairing": pairing, "release": digest}
+    why = f"release {newest.version} has no pair"
+    return [("retrain", parameters, f"retrain:{pairing}:{digest}", why)]

@@ -1,0 +1,200 @@
+"""From a release to a judged, registered pair: look, regenerate, distil, measure, judge, register,
+promote. Wiring: the order of the steps, what is retried, what is shown, and the marker that makes a
+finished step stay finished when everything is killed. Inside regeneration, distillation and the
+measurement their own checkpoints do the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from prefect import Task, flow, get_run_logger, task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+
+from flows import keeping, making
+from flows.bounds import end_with_worker
+from flows.line import configured, work_folder
+from flows.pictures import curves_picture, show_picture
+from flows.progress import reporting
+from flows.steps import alone, digest, file_digest, once
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def may_pass(task: Any, run: Any, state: Any) -> bool:
+    """Whether trying again can help: not where the caller has to change something."""
+    return not isinstance(state.result(raise_on_failure=False), ValueError)
+
+
+def step(*, hours: float) -> Callable[[Callable[P, R]], Task[P, R]]:
+    """A task that is tried three times, and ended after `hours`."""
+    return task(
+        retries=2,
+        retry_delay_seconds=[2.0, 10.0],
+        retry_condition_fn=may_pass,
+        timeout_seconds=hours * 3600,
+    )
+
+
+@flow(name="retrain")
+def retrain(pairing: str, release: str, cause: str = "release") -> dict[str, Any]:
+    """Make, judge and register the pair of `pairing` for the release with that digest.
+
+    `cause` is "release" or the id of an alarm. Asked again, it gives what it gave.
+    """
+    end_with_worker()
+    logger = get_run_logger()
+    settings, _ = configured(pairing)
+    work = work_folder(settings.home, pairing, release, cause)
+    with alone(
+        settings.home / "work" / "lock",
+        lambda: logger.info("waiting: another retrain of this home computes"),
+    ):
+        plan = look(pairing, release, work)
+        draft = plan["draft"]
+        if draft is None:
+            answers = regenerate(pairing, work, plan)
+            draft = distil(pairing, work, plan, answers)["draft"]
+        measured = evaluate(pairing, work, plan, draft)
+        judged = gate(pairing, work, measured)
+        version = register(pairing, work, plan, draft, measured, judged)
+        outcome = settle(pairing, work, plan, version["version"], judged["phase"])
+    logger.info(outcome["statement"])
+    return outcome
+
+
+@step(hours=1)
+def look(pairing: str, release: str, work: Path) -> dict[str, Any]:
+    """The old draft on the new target, and what to make of it."""
+    settings, line = configured(pairing)
+    report = reporting(work, "look")
+    plan = once(
+        work,
+        "look",
+        {"release": release, "initial_draft": line.initial_draft, "draft": line.draft},
+        lambda: making.look(settings, line, pairing, release, work, report),
+    )
+    create_markdown_artifact(
+        f"**{pairing}**, release {plan['version']} (`{release[:12]}`): **{plan['choice']}**, "
+        f"because {plan['why']}.",
+        key="plan",
+    )
+    return plan
+
+
+@step(hours=24)
+def regenerate(pairing: str, work: Path, plan: dict[str, Any]) -> dict[str, Any]:
+    """The new target's own answers to the training prompts."""
+    settings, line = configured(pairing)
+    inputs = making.answers(line, settings, plan)
+    out = work / f"responses-{digest(inputs)[:8]}"
+    report = reporting(work, "regenerate")
+    made = once(
+        work,
+        "regenerate",
+        inputs,
+        lambda: making.regenerate_answers(settings, line, plan, out, report),
+    )
+    return {**made, "data": digest(inputs)}
+
+
+@step(hours=24)
+def distil(
+    pairing: str, work: Path, plan: dict[str, Any], answers: dict[str, Any]
+) -> dict[str, Any]:
+    """The new draft."""
+    _, line = configured(pairing)
+    inputs = {"data": answers["data"], "choice": plan["choice"], "parent": plan["parent"]}
+    out = work / f"distilled-{digest(inputs)[:8]}"
+    report = reporting(work, "distil")
+    made = once(
+        work,
+        "distil",
+        inputs,
+        lambda: making.distil_draft(line, plan, Path(answers["responses"]), out, report),
+    )
+    show_picture(curves_picture(out), key="training", description="Loss and acceptance by epoch.")
+    return made
+
+
+@step(hours=24)
+def evaluate(pairing: str, work: Path, plan: dict[str, Any], draft: str) -> dict[str, Any]:
+    """Candidate, incumbent, n-gram and plain decoding on a real trial server."""
+    settings, line = configured(pairing)
+    inputs = {
+        **{"release": plan["release"], "draft": draft, "parent": plan["parent"]},
+        **{"prompts": file_digest(settings.path(line.evaluation_prompts))},
+        **{"measurement": asdict(line.measurement), "draft_len": line.draft_len},
+        **{"count": line.policy.prompts, "speed": line.policy.speed_prompts},
+    }
+    out = work / f"trial-{digest(inputs)[:8]}"
+    report = reporting(work, "evaluate")
+    measured = once(
+        work,
+        "evaluate",
+        inputs,
+        lambda: making.measure_pair(settings, line, plan, draft, out, report),
+    )
+    rows = [keeping.named(row) for row in measured["rows"]]
+    create_table_artifact(rows, key="measured", description=f"{pairing}: every arm, same prompts.")
+    for picture in sorted(out.glob("*.png")):
+        show_picture(picture, key=f"measured-{picture.stem}".lower().replace("_", "-"))
+    return measured
+
+
+@step(hours=1)
+def gate(pairing: str, work: Path, measured: dict[str, Any]) -> dict[str, Any]:
+    """The verdict of the pairing's policy."""
+    _, line = configured(pairing)
+    judged = once(
+        work,
+        "gate",
+        {"report": measured["digest"], "policy": asdict(line.policy)},
+        lambda: making.judge_report(line, measured),
+    )
+    findings = judged["verdict"]["findings"]
+    told = "\n".join(f"| {f['rule']} | {f['phase']} | {f['statement']} |" for f in findings)
+    create_markdown_artifact(
+        f"# {judged['phase']}\n\n| rule | verdict | finding |\n| --- | --- | --- |\n{told}\n",
+        key="verdict",
+    )
+    return judged
+
+
+@step(hours=1)
+def register(
+    pairing: str,
+    work: Path,
+    plan: dict[str, Any],
+    draft: str,
+    measured: dict[str, Any],
+    judged: dict[str, Any],
+) -> dict[str, Any]:
+    """The pair as a version in the registry."""
+    settings, line = configured(pairing)
+
+    def do() -> dict[str, Any]:
+        files = keeping.assemble(plan, draft, measured, work / "pair")
+        return keeping.register(settings, line, pairing, plan, draft, measured, judged, files)
+
+    inputs = {"report": measured["digest"], "phase": judged["phase"]}
+    return once(work, "register", inputs, do)
+
+
+@step(hours=1)
+def settle(
+    pairing: str, work: Path, plan: dict[str, Any], version: int, phase: str
+) -> dict[str, Any]:
+    """Promoted, or left as it is with the reason."""
+    settings, _ = configured(pairing)
+    outcome = once(
+        work,
+        "settle",
+        {"version": version},
+        lambda: keeping.settle(settings, pairing, plan, version, phase),
+    )
+    create_markdown_artifact(f"**{pairing}**: {outcome['statement']}.", key="outcome")
+    return outcome

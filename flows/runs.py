@@ -1,0 +1,109 @@
+"""What Prefect knows of our flow runs: started by key, found again by key, tidied after a kill.
+
+A key names a piece of work for ever, so asking for it twice starts it once. Knows Prefect's client;
+knows nothing of what the flows do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from prefect import get_client
+from prefect.client.schemas.filters import (
+    DeploymentFilter,
+    DeploymentFilterName,
+    FlowRunFilter,
+    FlowRunFilterIdempotencyKey,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.deployments import run_deployment
+from prefect.states import Crashed
+
+ALIVE = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]
+KILLED = "The worker was killed while this ran."
+INTERRUPTED = "Runner is shutting down."  # what Prefect's runner says when it is ended with SIGTERM
+TRIES = 3  # runs that failed by themselves, under one worker; being killed with it is not a try
+STARTED = "FLOWS_WORKER_STARTED"  # environment: when this worker began, seconds since the epoch
+
+
+def start(name: str, parameters: Mapping[str, Any], key: str | None = None) -> FlowRun:
+    """Start the deployment `name` ("flow/deployment"); a used key gives the run that it began."""
+    run = run_deployment(
+        name, parameters=dict(parameters), timeout=0, as_subflow=False, idempotency_key=key
+    )
+    assert isinstance(run, FlowRun)  # a coroutine only where this is called from async code
+    return run
+
+
+def start_once(name: str, parameters: Mapping[str, Any], key: str) -> FlowRun | None:
+    """See that the work called `key` is under way: start it where it is not, or was cut short.
+
+    A run that ended with its worker is followed by another; one that failed by itself is, `TRIES`
+    times in all under one worker, so that starting again after a repair tries again. None when
+    there is nothing more to start: it is done, was cancelled by a person, or failed too often.
+    """
+    failed, attempt = 0, 1
+    worker_started = float(os.environ.get(STARTED, 0.0))
+    while True:
+        run = find(f"{key}:{attempt}")
+        if run is None:
+            return start(name, parameters, f"{key}:{attempt}")
+        state = run.state
+        if state is None or not state.is_final():
+            return run
+        ended_with_worker = state.message in (KILLED, INTERRUPTED)
+        fell = state.is_failed() or state.is_crashed()
+        if not (ended_with_worker or fell):
+            return None
+        failed += not ended_with_worker and state.timestamp.timestamp() >= worker_started
+        if failed >= TRIES:
+            return None
+        attempt += 1
+
+
+def find(key: str) -> FlowRun | None:
+    """The run that was started with this idempotency key."""
+    with get_client(sync_client=True) as client:
+        wanted = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=[key]))
+        runs = client.read_flow_runs(flow_run_filter=wanted, limit=1)
+    return runs[0] if runs else None
+
+
+def latest(key: str) -> FlowRun | None:
+    """The last attempt at the work called `key`; None when none was started."""
+    attempt, last = 1, None
+    while (run := find(f"{key}:{attempt}")) is not None:
+        attempt, last = attempt + 1, run
+    return last
+
+
+def crash_leftovers() -> list[str]:
+    """Mark the runs of a killed worker Crashed; their names. Only where no other worker lives.
+
+    Prefect itself would show them as Running for ever.
+    """
+    with get_client(sync_client=True) as client:
+        alive = FlowRunFilterState(type=FlowRunFilterStateType(any_=ALIVE))
+        runs = client.read_flow_runs(flow_run_filter=FlowRunFilter(state=alive))
+        for run in runs:
+            client.set_flow_run_state(run.id, Crashed(message=KILLED), force=True)
+    return [run.name for run in runs]
+
+
+def drop_missed(deployment: str) -> int:
+    """Delete the scheduled runs of a deployment that nobody was there to start; how many."""
+    with get_client(sync_client=True) as client:
+        runs = client.read_flow_runs(
+            deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=[deployment])),
+            flow_run_filter=FlowRunFilter(
+                state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.SCHEDULED]))
+            ),
+        )
+        missed = [run for run in runs if run.auto_scheduled]
+        for run in missed:
+            client.delete_flow_run(run.id)
+    return len(missed)

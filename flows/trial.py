@@ -1,0 +1,72 @@
+"""A trial: drafts served side by side over one target, and what was measured of them.
+
+Starts the real server as a child and ends it. Knows argv, prompts and a report; decides nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from configuration.settings import Pairing
+from speculation.records import Prompt
+
+if TYPE_CHECKING:
+    from evaluation.report import Report
+
+HOST = "127.0.0.1"
+SECONDS_TO_LOAD = 300.0
+
+
+def run_trial(
+    target: Path,
+    arms: Mapping[str, str],  # name -> draft; "none" has to be among them
+    prompts: Sequence[Prompt],
+    folder: Path,  # journal, log and report.json
+    *,
+    line: Pairing,
+    speed_prompts: int,
+    max_tokens: int | None = None,  # None: as the pairing measures
+    progress: Callable[[int, int, str], None],
+) -> Report:
+    """Measure the arms and write folder/report.json. Goes on from the folder's journal.
+
+    Raises EndpointError when the server does not come up, MeasurementError when it cannot be
+    measured.
+    """
+    from evaluation.endpoints import free_port, started
+    from evaluation.measure import measure
+    from evaluation.report import report_of
+
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    argv = [sys.executable, "-m", "cli.main", "serve", str(target), "--trial"]
+    for name, draft in arms.items():
+        argv += ["--arm", f"{name}={draft}"]
+    argv += ["--host", HOST, "--port", str(port), "--draft-len", str(line.draft_len)]
+    argv += ["--home", str(folder)]
+    with started(
+        argv,
+        ready_url=f"http://{HOST}:{port}/health/ready",
+        log=folder / "server.log",
+        timeout_seconds=SECONDS_TO_LOAD,
+        environ=os.environ,
+    ) as server:
+        measured = measure(
+            server.url,
+            prompts,
+            arms=tuple(arms),
+            draft_len=line.draft_len,
+            max_tokens=max_tokens or line.measurement.max_tokens,
+            temperature=line.measurement.temperature,
+            concurrency=line.measurement.concurrency,
+            speed_prompts=speed_prompts,
+            journal=folder / "journal.jsonl",
+            progress=progress,
+        )
+    report = report_of(measured)
+    report.write(folder / "report.json")
+    return report

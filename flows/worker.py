@@ -1,0 +1,67 @@
+"""Runs the flows of one home: creates their deployments, tidies what a killed worker left, waits.
+
+    python -m flows.worker --home paceline-home
+
+The home's lock (cli/stack.py) sees that no second worker of this home lives. Talks to the Prefect
+server that PREFECT_API_URL names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from prefect import serve
+from prefect.deployments.runner import RunnerDeployment
+from prefect.flows import Flow
+from prefect.types.entrypoint import EntrypointType
+
+from flows.bounds import WORKER
+from flows.promote import promote
+from flows.respond import respond
+from flows.retrain import retrain
+from flows.runs import STARTED, crash_leftovers, drop_missed
+from flows.watch import watch
+
+WATCH_SECONDS = 60.0  # between two reconciles; whoever releases something hurries the next one
+AT_ONCE = 4  # flow runs side by side; heavy work queues on the home's lock
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--watch-seconds", type=float, default=WATCH_SECONDS)
+    arguments = parser.parse_args()
+    # Ctrl-C in a terminal reaches the whole group: whoever started us ends us, in order
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ["PACELINE_HOME"] = str(arguments.home.resolve())
+    os.environ[STARTED] = str(time.time())
+    os.environ[WORKER] = str(os.getpid())
+
+    crashed, missed = crash_leftovers(), drop_missed("watch")
+    if crashed or missed:
+        print(f"marked Crashed: {crashed or 'nothing'}; missed runs of watch: {missed}", flush=True)
+    serve(
+        _deployment(watch, timedelta(seconds=arguments.watch_seconds)),
+        *(_deployment(flow) for flow in (retrain, promote, respond)),
+        limit=AT_ONCE,
+    )
+
+
+def _deployment(flow: Flow[Any, Any], interval: timedelta | None = None) -> RunnerDeployment:
+    """The flow under its own name, found by its module: a file entrypoint would put flows/ itself
+    on the path, where a file named like a library would hide it."""
+    made = flow.to_deployment(
+        flow.name, interval=interval, entrypoint_type=EntrypointType.MODULE_PATH
+    )
+    assert isinstance(made, RunnerDeployment)  # a coroutine only in async code
+    return made
+
+
+if __name__ == "__main__":
+    main()
