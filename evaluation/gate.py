@@ -68,7 +68,7 @@ def _against_incumbent(report: Report, policy: Policy) -> Finding:
     ours, theirs = _counts(report, CANDIDATE), _counts(report, INCUMBENT)
     interval = _difference(ours, theirs, policy.alpha)
     told = (
-        f"of the tokens the new draft proposed, the target kept {_share(ours)}; of the serving "
+        f"of the new draft's tokens that the target judged it kept {_share(ours)}, of the serving "
         f"draft's {_share(theirs)}: a difference of {signed(interval)}, and it may be "
         f"at most {margin:g} worse"
     )
@@ -78,7 +78,7 @@ def _against_incumbent(report: Report, policy: Policy) -> Finding:
 def _floor(report: Report, policy: Policy) -> Finding:
     interval = _acceptance(_counts(report, CANDIDATE), policy.alpha)
     told = (
-        f"the target kept {plainly(interval)} of what the new draft proposed, and below "
+        f"the target kept {plainly(interval)} of the tokens it judged, and below "
         f"{policy.acceptance_floor:g} a draft is not worth its memory"
     )
     return above("acceptance_floor", told, interval, policy.acceptance_floor, policy)

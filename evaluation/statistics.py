@@ -162,8 +162,13 @@ def prompts_needed(
     """
     if distance == 0 or not math.isfinite(spread / distance):
         return None
+    return math.ceil(distance_seen(spread, 1, alpha=alpha, power=power) ** 2 / distance**2)
+
+
+def distance_seen(spread: float, prompts: int, *, alpha: float, power: float = 0.9) -> float:
+    """The smallest true distance that such a test sees on `prompts` prompts: the way back."""
     reach = float(stats.norm.ppf(1 - alpha) + stats.norm.ppf(power))
-    return math.ceil((reach * spread / distance) ** 2)
+    return reach * spread / math.sqrt(prompts)
 
 
 def more_needed(interval: Interval, limit: float, *, alpha: float, log: bool = False) -> int | None:

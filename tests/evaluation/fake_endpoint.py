@@ -1,0 +1,249 @@
+"""A trial server over a toy language, with real HTTP, real rounds and honest counts.
+
+The target is a rule: what may follow depends on the prompt and the last two words, with
+log-probabilities. Now and then the two best words are nearly equal, and then each path (plain in a
+batch, plain alone, speculative) may round either way, as bf16 does. A draft knows the target's word
+with a given chance. `fault` breaks the speculative path in a way that serving code breaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from evaluation.endpoints import free_port
+
+WORDS = [f"w{number}" for number in range(40)]
+END = "<end>"
+FAULTS = ("accepts_what_it_should_not", "loses_a_word", "says_a_word_twice", "stale_cache", "ends")
+Ranked = list[tuple[str, float]]
+
+
+@dataclass
+class Fake:
+    """How the server behaves. Change it between or during requests."""
+
+    knows: Mapping[str, float]  # arm to the chance that its draft proposes the target's word
+    fault: str | None = None
+    rounding: bool = True
+    forward_seconds: float = 0.0005
+    speculative_cost: float = 1.2  # of a forward that verifies, over a plain one
+    release: str = "release-1"
+    pairs: dict[str, str] = field(default_factory=dict)
+    refuse_after: int | None = None  # answer 503 from this request on
+    lie: bool = False  # claims to have accepted twice what it did
+    answered: int = 0
+    most_at_once: int = 0
+    at_once: int = 0
+
+    async def chat(self, request: Request) -> JSONResponse:
+        body = await request.json()
+        if self.refuse_after is not None and self.answered >= self.refuse_after:
+            return JSONResponse({"error": {"message": "shutting down"}}, 503)
+        self.answered += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            arm, draft_len = body["paceline"]["arm"], body["paceline"]["draft_len"]
+            if arm not in self.knows and arm != "none":
+                return JSONResponse({"error": {"message": f"unknown arm {arm!r}"}}, 400)
+            answer = self.decode(body, arm, 0 if arm == "none" else draft_len)
+            begun = time.perf_counter()
+            cost = answer["seconds"]
+            await asyncio.sleep(cost)
+            return JSONResponse(
+                self.body(body, arm, draft_len, answer, time.perf_counter() - begun)
+            )
+        finally:
+            self.at_once -= 1
+
+    def decode(self, body: Mapping[str, Any], arm: str, draft_len: int) -> dict[str, Any]:
+        prompt = body["messages"][-1]["content"]
+        seed = body.get("seed", 0) if body["temperature"] > 0 else 0
+        path = f"{arm}/{'batched' if body.get('logprobs') else 'alone'}/{seed}"
+        language = Language(prompt, path if self.rounding else None, seed)
+        luck = Random(f"{prompt}/{arm}/{seed}")
+        words: list[str] = []
+        entries: list[Ranked] = []
+        judged, accepted = [0] * draft_len, [0] * draft_len
+        rounds = plain = drafted = 0
+        limit = body["max_tokens"]
+        context: list[str] = []  # what the target believes was said: a stale cache differs from it
+        while len(words) < limit and END not in words:
+            block: list[str] = []
+            ranked_block: list[Ranked] = []
+            asked = 0 if not words else min(draft_len, limit - len(words) - 1)
+            rejected = None
+            for place in range(asked + 1):
+                ranked = language.ranked(context + block)
+                word = ranked[0][0]
+                if place < asked:
+                    judged[place] += 1
+                    knows = luck.random() < self.knows[arm]
+                    proposal = word if knows else luck.choice([w for w in WORDS if w != word])
+                    slip = self.fault == "accepts_what_it_should_not" and luck.random() < 0.1
+                    if proposal == word or slip:
+                        accepted[place] += 1
+                        block.append(proposal)
+                        ranked_block.append(ranked)
+                        if proposal == END:
+                            break
+                        continue
+                    rejected = proposal
+                block.append(word)
+                ranked_block.append(ranked)
+                break
+            if asked:
+                rounds += 1
+                reached = sum(1 for _ in block)
+                drafted += reached if block[-1] == END and reached <= asked else asked
+            else:
+                plain += 1
+            context += block
+            if rejected is not None and self.fault == "stale_cache" and luck.random() < 0.2:
+                context[-1] = rejected
+            said, ranks = list(block), list(ranked_block)
+            if asked and luck.random() < 0.05 and END not in block:
+                if self.fault == "loses_a_word" and len(said) > 1:
+                    said, ranks = said[:-1], ranks[:-1]
+                if self.fault == "says_a_word_twice" and len(words) + len(said) < limit:
+                    said, ranks = [*said, said[-1]], [*ranks, ranks[-1]]
+                if self.fault == "ends":
+                    said[-1] = END
+            words += said
+            entries += ranks
+        seconds = self.forward_seconds * (1 + plain + rounds * self.speculative_cost)
+        return {
+            "words": words,
+            "entries": entries,
+            "rounds": rounds,
+            "plain": plain,
+            "drafted": drafted,
+            "judged": judged,
+            "accepted": accepted,
+            "seconds": seconds,
+        }
+
+    def body(
+        self,
+        asked: Mapping[str, Any],
+        arm: str,
+        draft_len: int,
+        answer: dict[str, Any],
+        seconds: float,
+    ) -> dict[str, Any]:
+        words = answer["words"]
+        accepted = [n * 2 for n in answer["accepted"]] if self.lie else answer["accepted"]
+        logprobs = None
+        if asked.get("logprobs"):
+            logprobs = {
+                "content": [
+                    entry(word, ranked, asked["top_logprobs"])
+                    for word, ranked in zip(words, answer["entries"], strict=True)
+                ]
+            }
+        return {
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {
+                        "role": "assistant",
+                        "content": " ".join(word for word in words if word != END),
+                    },
+                    "finish_reason": "stop" if words[-1] == END else "length",
+                    "logprobs": logprobs,
+                }
+            ],
+            "usage": {
+                "prompt_tokens": len(asked["messages"][-1]["content"].split()),
+                "completion_tokens": len(words),
+                "paceline": {
+                    "pair": self.pairs.get(arm, f"p-{arm}"),
+                    "release": self.release,
+                    "drafter": arm,
+                    "draft_len": draft_len,
+                    "rounds": answer["rounds"],
+                    "plain_forwards": answer["plain"],
+                    "drafted": answer["drafted"],
+                    "accepted": sum(accepted),
+                    "emitted": len(words),
+                    "judged_per_position": answer["judged"],
+                    "accepted_per_position": accepted,
+                    "prompt_tokens_cached": 0,
+                    "queue_seconds": 0.0,
+                    "prefill_seconds": self.forward_seconds,
+                    "decode_seconds": max(0.0, seconds - self.forward_seconds),
+                },
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Language:
+    """What may follow, likeliest first."""
+
+    prompt: str
+    path: str | None  # rounds its own way; None: never
+    seed: int = 0  # another seed at a temperature says something else
+
+    def ranked(self, context: list[str]) -> Ranked:
+        chance = Random(f"{self.prompt}/{self.seed}/{' '.join(context[-2:])}/{len(context)}")
+        length = Random(self.prompt).randint(20, 40)
+        if len(context) >= length:
+            return [(END, -0.01), *((word, -6.0 - place) for place, word in enumerate(WORDS[:3]))]
+        words = chance.sample(WORDS, 4)
+        near_tie = chance.random() < 0.04
+        gap = chance.choice([0.0, 0.125, 0.25]) if near_tie else chance.uniform(0.6, 5.0)
+        scores = [-0.5, -0.5 - gap, -7.0, -8.0]
+        turn = Random(f"{self.path}/{self.prompt}/{len(context)}").random() < 0.5
+        if near_tie and self.path is not None and turn:
+            words[0], words[1] = words[1], words[0]
+            scores[1] = -0.5 - min(gap, 0.125)
+        return list(zip(words, scores, strict=True))
+
+
+def entry(word: str, ranked: Ranked, top: int) -> dict[str, Any]:
+    def named(token: str, logprob: float) -> dict[str, Any]:
+        return {"token": token, "bytes": list(token.encode()), "logprob": logprob}
+
+    return {
+        **named(word, dict(ranked).get(word, -20.0)),
+        "top_logprobs": [named(token, logprob) for token, logprob in ranked[:top]],
+    }
+
+
+@contextmanager
+def serving(fake: Fake) -> Iterator[str]:
+    """The fake on a free loopback port, in a thread of this process."""
+    app = Starlette(
+        routes=[
+            Route("/v1/chat/completions", fake.chat, methods=["POST"]),
+            Route("/v1/models", lambda request: JSONResponse({"data": [{"id": "toy"}]})),
+            Route("/admin/pair", lambda request: JSONResponse({"engine": "toy 1"})),
+        ]
+    )
+    port = free_port()
+    server = uvicorn.Server(
+        uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error", lifespan="off")
+    )
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.005)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join()

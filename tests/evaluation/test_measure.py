@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evaluation.client import Client, MeasurementError
+from evaluation.gate import judge
+from evaluation.journal import JournalError
+from evaluation.measure import measure
+from evaluation.policy import Policy
+from evaluation.report import Report, ReportError, report_of
+from evaluation.samples import Measurement
+from evaluation.summary import rows
+from speculation.records import Phase, Prompt, pool
+from tests.evaluation.fake_endpoint import FAULTS, Fake, serving
+
+KNOWS = {"candidate": 0.7, "incumbent": 0.3, "ngram": 0.1}
+PROMPTS = [
+    Prompt(f"q{n}", ({"role": "user", "content": f"question {n}"},), reference="w1 w2 w3")
+    for n in range(24)
+]
+FEW = PROMPTS[:8]
+POLICY = Policy(prompts=24)
+
+
+def measured(
+    url: str, journal: Path, prompts: list[Prompt] = PROMPTS, temperature: float = 0.0
+) -> Measurement:
+    return measure(
+        url,
+        prompts,
+        draft_len=4,
+        max_tokens=64,
+        journal=journal,
+        temperature=temperature,
+        concurrency=6,
+        speed_prompts=8,
+        timeout_seconds=20,
+    )
+
+
+def test_every_arm_is_measured_on_the_same_prompts_and_the_truth_comes_out(tmp_path: Path) -> None:
+    fake = Fake(KNOWS)
+    with serving(fake) as url:
+        measurement = measured(url, tmp_path / "journal.jsonl")
+    report = report_of(measurement)
+    for arm in ("candidate", "incumbent", "ngram", "none"):
+        assert [r.prompt for r in report.of(arm)] == [prompt.id for prompt in PROMPTS]
+    assert len(report.of("candidate", "alone")) == len(report.of("none", "alone")) == 8
+    assert not report.of("ngram", "alone")
+    found = pool([request.counts for request in report.of("candidate")])
+    assert found.acceptance == pytest.approx(0.7, abs=0.05)  # 1,100 tokens: 3 standard errors
+    assert fake.most_at_once == 6
+    verdict = judge(report, POLICY)
+    assert verdict.phase is Phase.PASS, verdict.sentence
+    table = {row["arm"]: row for row in rows(report)}
+    assert table["candidate"]["speedup"] > 1.3
+    assert table["none"]["speedup"] == pytest.approx(1.0)
+    assert table["candidate"]["forwards_per_request"] < table["none"]["forwards_per_request"]
+    assert 0.2 < table["candidate"]["exact_match"] < 1.0  # near-ties part some of the texts
+    assert report.conditions.engine == "toy 1"
+
+
+def test_the_order_of_the_arms_is_reversed_from_block_to_block(tmp_path: Path) -> None:
+    with serving(Fake(KNOWS)) as url:
+        measured(url, tmp_path / "journal.jsonl", FEW)
+    stored = (tmp_path / "journal.jsonl").read_text()
+    lines = [json.loads(line) for line in stored.splitlines()]
+    alone = [(line["block"], line["arm"]) for line in lines[1:] if line["run"] == "alone"]
+    order = list(dict.fromkeys(alone))
+    assert order[:6] == [
+        (0, "candidate"),
+        (0, "incumbent"),
+        (0, "none"),
+        (1, "none"),
+        (1, "incumbent"),
+        (1, "candidate"),
+    ]
+
+
+def test_a_killed_measurement_goes_on_where_it_was(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    fake = Fake(KNOWS, refuse_after=30)
+    with serving(fake) as url:
+        with pytest.raises(MeasurementError, match="refused with 503.*shutting down"):
+            measured(url, journal, FEW)
+        with journal.open("ab") as stored:
+            stored.write(b'{"run": "batched", "arm": "cand')  # killed while writing
+        fake.refuse_after, before = None, fake.answered
+        kept = len(journal.read_text().splitlines()) - 2
+        again = report_of(measured(url, journal, FEW))
+        total = 4 * 8 + 3 * 8
+        assert kept >= 20
+        assert fake.answered - before == total - kept + 4  # and one greeting an arm
+        answered = fake.answered
+        assert report_of(measured(url, journal, FEW)) == again
+        assert fake.answered == answered + 4
+
+
+def test_a_block_of_the_speed_runs_that_was_cut_in_two_is_measured_as_a_whole(
+    tmp_path: Path,
+) -> None:
+    journal = tmp_path / "journal.jsonl"
+    fake = Fake(KNOWS)
+    with serving(fake) as url:
+        measured(url, journal, FEW)
+        lines = journal.read_text().splitlines(keepends=True)
+        journal.write_text("".join(lines[:-3]))  # half of the last block is gone
+        before = fake.answered
+        report = report_of(measured(url, journal, FEW))
+    assert fake.answered - before == 4 + 6
+    assert len(report.of("none", "alone")) == 8
+
+
+def test_samples_of_another_candidate_are_put_aside_not_mixed(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    fake = Fake(KNOWS)
+    with serving(fake) as url:
+        measured(url, journal, FEW)
+        fake.pairs["candidate"] = "p-another"
+        before = fake.answered
+        report = report_of(measured(url, journal, FEW))
+    assert fake.answered - before == 4 + 4 * 8 + 3 * 8
+    assert report.conditions.pairs["candidate"] == "p-another"
+    assert len(list(tmp_path.glob("journal.jsonl.of-*"))) == 1
+
+
+def test_a_broken_line_inside_the_journal_is_named(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    with serving(Fake(KNOWS)) as url:
+        measured(url, journal, PROMPTS[:2])
+        lines = journal.read_text().splitlines(keepends=True)
+        journal.write_text("".join([*lines[:3], "not a sample\n", *lines[4:]]))
+        with pytest.raises(JournalError, match="line 4 is not JSON"):
+            measured(url, journal, PROMPTS[:2])
+
+
+def test_a_server_that_is_gone_is_a_fault_with_the_reason(tmp_path: Path) -> None:
+    with serving(Fake(KNOWS)) as url:
+        pass
+    with pytest.raises(MeasurementError, match="is gone"):
+        measured(url, tmp_path / "journal.jsonl")
+
+
+def test_an_arm_that_the_server_does_not_have_is_a_fault_that_names_it(tmp_path: Path) -> None:
+    with (
+        serving(Fake({"candidate": 0.7})) as url,
+        pytest.raises(MeasurementError, match="unknown arm 'incumbent'"),
+    ):
+        measured(url, tmp_path / "journal.jsonl")
+
+
+def test_a_server_that_lies_about_its_counts_is_a_fault(tmp_path: Path) -> None:
+    with (
+        serving(Fake(KNOWS, lie=True)) as url,
+        pytest.raises(MeasurementError, match="reports what cannot be"),
+    ):
+        measured(url, tmp_path / "journal.jsonl")
+
+
+def test_a_pair_swapped_midway_is_a_fault(tmp_path: Path) -> None:
+    fake = Fake(KNOWS)
+
+    def swap(done: int, total: int, what: str) -> None:
+        if done == 30:
+            fake.pairs["candidate"] = fake.pairs["none"] = "p-another"
+
+    with (
+        serving(fake) as url,
+        pytest.raises(MeasurementError, match="swapped during the measurement"),
+    ):
+        measure(
+            url,
+            PROMPTS,
+            draft_len=4,
+            max_tokens=64,
+            journal=tmp_path / "journal.jsonl",
+            progress=swap,
+        )
+
+
+def test_a_hanging_server_is_a_fault_with_the_reason() -> None:
+    with serving(Fake(KNOWS, forward_seconds=0.02)) as url:
+        client = Client(url, timeout_seconds=0.1)
+        with pytest.raises(MeasurementError, match="did not answer in 0.1 s"):
+            client.ask(PROMPTS[0], model="toy", arm="none", draft_len=4, max_tokens=64)
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("arms", "prompts"),
+    [
+        (("candidate",), PROMPTS),
+        (("candidate", "candidate", "none"), PROMPTS),
+        (("candidate", "wild", "none"), PROMPTS),
+        (("candidate", "none"), []),
+        (("candidate", "none"), [PROMPTS[0], PROMPTS[0]]),
+    ],
+    ids=["no plain", "twice", "unknown", "no prompts", "same id"],
+)
+def test_what_cannot_be_measured_is_refused_before_a_request(
+    arms: tuple[str, ...], prompts: list[Prompt], tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="wanted|nothing can be measured"):
+        measure(
+            "http://127.0.0.1:9",
+            prompts,
+            arms=arms,
+            draft_len=4,
+            max_tokens=8,
+            journal=tmp_path / "journal.jsonl",
+        )
+
+
+def test_progress_ends_at_the_total(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    with serving(Fake(KNOWS)) as url:
+        measure(
+            url,
+            PROMPTS[:4],
+            draft_len=4,
+            max_tokens=64,
+            journal=tmp_path / "journal.jsonl",
+            progress=lambda done, total, what: seen.append((done, total)),
+        )
+    assert seen[-1] == (28, 28)
+    assert [done for done, _ in seen] == list(range(29))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_broken_speculative_path_never_passes_parity(fault: str, tmp_path: Path) -> None:
+    with serving(Fake(KNOWS, fault=fault)) as url:
+        try:
+            measurement = measured(url, tmp_path / "journal.jsonl")
+        except MeasurementError:  # its own counts gave it away
+            assert fault in ("says_a_word_twice", "ends")
+            return
+    verdict = judge(report_of(measurement), POLICY)
+    found = next(f for f in verdict.findings if f.rule == "parity")
+    assert found.phase is not Phase.PASS
+    assert "serving bug" in found.statement
+
+
+def test_at_a_temperature_plain_with_other_seeds_is_the_baseline(tmp_path: Path) -> None:
+    with serving(Fake(KNOWS)) as url:
+        report = report_of(measured(url, tmp_path / "journal.jsonl", temperature=0.7))
+    assert len(report.of("none", "again")) == 24
+    parity = next(f for f in judge(report, POLICY).findings if f.rule == "parity")
+    assert "plain decoding to itself" in parity.statement
+
+
+def test_without_rounding_every_answer_is_plain_decodings(tmp_path: Path) -> None:
+    with serving(Fake(KNOWS, rounding=False)) as url:
+        report = report_of(measured(url, tmp_path / "journal.jsonl"))
+    parity = next(f for f in judge(report, POLICY).findings if f.rule == "parity")
+    assert parity.statement == "all 24 answers are plain decoding's, token by token"
+
+
+def test_a_report_holds_no_text_and_comes_back_from_disk_as_it_was(tmp_path: Path) -> None:
+    with serving(Fake(KNOWS)) as url:
+        measurement = measured(url, tmp_path / "journal.jsonl", PROMPTS[:4])
+    report = report_of(measurement)
+    report.write(tmp_path / "report.json")
+    stored = (tmp_path / "report.json").read_text()
+    assert "w1" not in stored
+    assert "question" not in stored
+    assert Report.read(tmp_path / "report.json") == report
+    assert Report.read(tmp_path / "report.json").digest == report.digest
+
+
+def test_a_report_that_was_changed_after_measuring_is_refused(tmp_path: Path) -> None:
+    with serving(Fake(KNOWS)) as url:
+        report = report_of(measured(url, tmp_path / "journal.jsonl", PROMPTS[:4]))
+    report.write(tmp_path / "report.json")
+    stored = json.loads((tmp_path / "report.json").read_text())
+    stored["conditions"]["draft_len"] = 5
+    (tmp_path / "report.json").write_text(json.dumps(stored))
+    with pytest.raises(ReportError, match="changed since it was measured"):
+        Report.read(tmp_path / "report.json")
+    other = replace(report, tokenizer="code")
+    assert other.digest != report.digest
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"format": "other"}', '{"format": "paceline report 1"}']
+)
+def test_a_file_that_is_no_report_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(content)
+    with pytest.raises(ReportError):
+        Report.read(tmp_path / "report.json")

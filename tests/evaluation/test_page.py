@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from evaluation.gate import judge
+from evaluation.page import page
+from evaluation.plan import plan
+from evaluation.plots import draw
+from evaluation.policy import Policy, PolicyError, policy_from
+from evaluation.summary import rows, summarise
+from speculation.records import Phase
+from tests.evaluation.synthetic import Arm, report
+from tests.evaluation.test_gate import ARMS, phases
+
+POLICY = Policy(prompts=64)
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_needs_nothing_else_runs_nothing_and_escapes_what_it_is_told(
+    tmp_path: Path,
+) -> None:
+    measured = report(ARMS, seed=1)
+    hostile = "<script>alert(1)</script>"
+    measured = replace(
+        measured, conditions=replace(measured.conditions, engine=hostile, machine='"><img src=x>')
+    )
+    html = page(measured, judge(measured, POLICY), draw(measured, tmp_path))
+    tags = Tags()
+    tags.feed(html)
+    assert not tags.open
+    assert not any(tag == "script" for tag, _ in tags.seen)
+    assert hostile not in html
+    sources = [attributes["src"] or "" for tag, attributes in tags.seen if tag == "img"]
+    assert len(sources) == 3
+    assert all(source.startswith("data:image/png;base64,") for source in sources)
+    assert not any("href" in attributes for _, attributes in tags.seen)
+
+
+@pytest.mark.parametrize("candidate", [Arm(0.6), Arm(0.2), Arm(0.36)])
+def test_the_page_opens_with_the_verdict(candidate: Arm) -> None:
+    measured = report({**ARMS, "candidate": candidate}, seed=1)
+    verdict = judge(measured, POLICY)
+    html = page(measured, verdict)
+    assert html.index(f'<b class="{verdict.phase}">') < html.index("<table>")
+
+
+def test_plots_are_drawn_of_what_was_measured_and_only_of_that(tmp_path: Path) -> None:
+    whole = draw(report(ARMS, seed=1), tmp_path / "whole")
+    assert [path.name for path in whole] == ["acceptance.png", "speed.png", "differences.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in whole)
+    first = draw(report({"candidate": Arm(0.6), "ngram": Arm(0.1)}, seed=1), tmp_path / "first")
+    assert [path.name for path in first] == ["acceptance.png", "speed.png"]
+
+
+def test_the_table_has_a_row_an_arm_and_agrees_with_the_counts() -> None:
+    measured = report(ARMS, seed=1)
+    table = {row["arm"]: row for row in rows(measured)}
+    assert list(table) == ["candidate", "incumbent", "ngram", "none"]
+    row = table["candidate"]
+    assert row["alpha_hat"] == pytest.approx(row["accepted"] / row["judged"])
+    rounds = sum(request.counts.rounds for request in measured.of("candidate"))
+    assert row["acceptance_length"] == pytest.approx(1 + row["accepted"] / rounds)
+    assert row["speedup"] == pytest.approx(
+        row["tokens_per_second"] / row["plain_tokens_per_second"]
+    )
+    assert row["requests"] == 64
+    assert table["none"]["alpha_hat"] is None
+    assert table["none"]["exact_match"] == 1.0
+
+
+def test_hazards_are_pooled_per_position_with_intervals_around_the_truth() -> None:
+    told = summarise(report({"candidate": Arm(0.6), "ngram": Arm(0.1)}, seed=1), "candidate")
+    first = told.hazards[0]
+    assert first is not None
+    assert first.low < 0.6 < first.high
+    assert told.correlation == pytest.approx(0.1, abs=0.05)
+
+
+def test_an_arm_that_was_not_measured_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="arm 'incumbent'.*candidate, ngram, none"):
+        summarise(report({"candidate": Arm(0.6), "ngram": Arm(0.1)}, seed=1), "incumbent")
+
+
+def test_what_the_plan_promises_the_gate_keeps() -> None:
+    old = Arm(0.5)
+    expected = plan(POLICY, acceptance=old.acceptance(4))
+    gain = expected.sure_gain
+    assert 0.02 < gain < 0.15
+    passed = phases(Arm(0.5 + gain), old, 60).count(Phase.PASS)
+    assert passed >= 45  # 54 expected; below 46 with a chance of 1 %
+    assert expected.prompts_for_rouge == (215, 857)
+    assert len(expected.sentences) == 3
+
+
+def test_a_policy_comes_from_a_table_and_what_is_not_given_has_its_default() -> None:
+    policy = policy_from({"prompts": 100, "acceptance_margin": 0.05})
+    assert policy == Policy(prompts=100, acceptance_margin=0.05)
+    assert policy.speed_prompts == 25
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"promts": 10}, "unknown key 'promts', wanted one of prompts"),
+        ({"alpha": 0.7}, "alpha = 0.7, wanted above 0, below 0.5"),
+        ({"alpha": "small"}, "alpha = 'small', wanted a number"),
+        ({"prompts": 10.5}, "prompts = 10.5, wanted a whole number"),
+        ({"prompts": True}, "prompts = True, wanted a whole number"),
+        ({"acceptance_floor": float("nan")}, "acceptance_floor = nan, wanted a number"),
+        ({"prompts": 0}, "prompts = 0, wanted at least 1"),
+    ],
+)
+def test_an_impossible_policy_is_refused_by_key(limits: dict[str, object], message: str) -> None:
+    with pytest.raises(PolicyError, match=message):
+        policy_from(limits)
