@@ -22,14 +22,14 @@ class Story:
     first_release: Callable[[Path], Path]  # writes release 1 into a folder
     second_release: Callable[[Path, Path], Path]  # release 1's folder -> release 2's
     initial_draft: Path | None  # of release 1; None trains one
-    prompts: Mapping[str, Sequence[Prompt]]  # train, evaluation, traffic: none in two of them
-    first_prompts: int  # how many of the evaluation prompts judge release 1
-    second_prompts: int  # and release 2
+    prompts: Callable[[Path], Mapping[str, Sequence[Prompt]]]
+    # the first target's folder -> train, evaluation, traffic; no prompt in two of them
+    evaluation_prompts: int  # how many judge a pair
     max_tokens: int  # of an answer that is measured
     recipe: Mapping[str, Any]  # what departs from the default recipe
 
 
-def written(out: Path, write: Callable[[Path], None]) -> Path:
+def written(out: Path, write: Callable[[Path], object]) -> Path:
     """Let `write` fill a folder beside `out` and rename it: `out` is whole or absent."""
     if not out.exists():
         beside = out.with_name(f".{out.name}.new")

@@ -30,13 +30,12 @@ def tiny_story(*, prompts: int | None) -> Story:
         first_release=lambda out: write_toy(out, order(1)),
         second_release=lambda first, out: write_toy(out, order(2)),
         initial_draft=None,
-        prompts={
+        prompts=lambda target: {
             "train": toy_prompts("train", 128),
             "evaluation": toy_prompts("evaluation", evaluation),
             "traffic": toy_prompts("traffic", 16),
         },
-        first_prompts=evaluation,
-        second_prompts=evaluation,
+        evaluation_prompts=evaluation,
         max_tokens=24,
         recipe={
             "responses": 128,
@@ -82,7 +81,7 @@ def write_toy(out: Path, words: Sequence[int]) -> Path:
         table = {f"w{word:03d}": word for word in range(WORDS)} | {"<end>": WORDS}
         bare = Tokenizer(models.WordLevel(table, unk_token="<end>"))
         bare.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # transformers' own
+        tokenizer = PreTrainedTokenizerFast(
             tokenizer_object=bare, eos_token="<end>", pad_token="<end>", unk_token="<end>"
         )
         tokenizer.chat_template = TEMPLATE

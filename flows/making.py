@@ -129,12 +129,16 @@ def measure_pair(
 
 
 def judge_report(line: Pairing, measured: dict[str, Any]) -> dict[str, Any]:
-    """The gate's verdict, as JSON, with its sentence."""
+    """The gate's verdict, as JSON, with its sentence; the page that shows it is written beside."""
     from evaluation.gate import judge
+    from evaluation.page import page
+    from evaluation.plots import draw
     from evaluation.report import Report
 
-    report = Report.read(Path(measured["folder"]) / "report.json")
+    folder = Path(measured["folder"])
+    report = Report.read(folder / "report.json")
     verdict = judge(report, line.policy)
+    (folder / "report.html").write_text(page(report, verdict, draw(report, folder)), "utf-8")
     return {"verdict": asdict(verdict), "phase": verdict.phase, "sentence": verdict.sentence}
 
 

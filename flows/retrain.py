@@ -140,8 +140,6 @@ def evaluate(pairing: str, work: Path, plan: dict[str, Any], draft: str) -> dict
     )
     rows = [keeping.named(row) for row in measured["rows"]]
     create_table_artifact(rows, key="measured", description=f"{pairing}: every arm, same prompts.")
-    for picture in sorted(out.glob("*.png")):
-        show_picture(picture, key=f"measured-{picture.stem}".lower().replace("_", "-"))
     return measured
 
 
@@ -155,6 +153,8 @@ def gate(pairing: str, work: Path, measured: dict[str, Any]) -> dict[str, Any]:
         {"report": measured["digest"], "policy": asdict(line.policy)},
         lambda: making.judge_report(line, measured),
     )
+    for picture in sorted(Path(measured["folder"]).glob("*.png")):
+        show_picture(picture, key=f"measured-{picture.stem}".lower().replace("_", "-"))
     findings = judged["verdict"]["findings"]
     told = "\n".join(f"| {f['rule']} | {f['phase']} | {f['statement']} |" for f in findings)
     create_markdown_artifact(

@@ -46,23 +46,49 @@ def start_once(name: str, parameters: Mapping[str, Any], key: str) -> FlowRun | 
     times in all under one worker, so that starting again after a repair tries again. None when
     there is nothing more to start: it is done, was cancelled by a person, or failed too often.
     """
-    failed, attempt = 0, 1
+    last, attempt = _attempts(key)
+    if attempt is None:
+        return last if last is not None and not _final(last) else None
+    return start(name, parameters, f"{key}:{attempt}")
+
+
+def given_up(key: str) -> str | None:
+    """Why nobody works on `key` any more although it is not done; None while somebody will."""
+    last, attempt = _attempts(key)
+    if attempt is not None or last is None or not _final(last):
+        return None
+    assert last.state is not None
+    if last.state.is_completed():
+        return None
+    return f"the run {last.name} is {last.state.name}: {last.state.message}"
+
+
+def waiting(key: str) -> bool:
+    """Whether the next reconcile would start a run for `key`."""
+    return _attempts(key)[1] is not None
+
+
+def _attempts(key: str) -> tuple[FlowRun | None, int | None]:
+    """The last run for `key`, and the number of the attempt that is due, if one is."""
     worker_started = float(os.environ.get(STARTED, 0.0))
-    while True:
-        run = find(f"{key}:{attempt}")
-        if run is None:
-            return start(name, parameters, f"{key}:{attempt}")
-        state = run.state
+    last: FlowRun | None = None
+    failed, attempt = 0, 1
+    while (run := find(f"{key}:{attempt}")) is not None:
+        last, state = run, run.state
         if state is None or not state.is_final():
-            return run
+            return last, None
         ended_with_worker = state.message in (KILLED, INTERRUPTED)
-        fell = state.is_failed() or state.is_crashed()
-        if not (ended_with_worker or fell):
-            return None
+        if not (ended_with_worker or state.is_failed() or state.is_crashed()):
+            return last, None
         failed += not ended_with_worker and state.timestamp.timestamp() >= worker_started
         if failed >= TRIES:
-            return None
+            return last, None
         attempt += 1
+    return last, attempt
+
+
+def _final(run: FlowRun) -> bool:
+    return run.state is not None and run.state.is_final()
 
 
 def find(key: str) -> FlowRun | None:
@@ -71,14 +97,6 @@ def find(key: str) -> FlowRun | None:
         wanted = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=[key]))
         runs = client.read_flow_runs(flow_run_filter=wanted, limit=1)
     return runs[0] if runs else None
-
-
-def latest(key: str) -> FlowRun | None:
-    """The last attempt at the work called `key`; None when none was started."""
-    attempt, last = 1, None
-    while (run := find(f"{key}:{attempt}")) is not None:
-        attempt, last = attempt + 1, run
-    return last
 
 
 def crash_leftovers() -> list[str]:

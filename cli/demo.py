@@ -1,0 +1,261 @@
+"""The command `demo`: the whole loop, once, on a real language model.
+
+A target is released, its pair is judged and served; the target is fine-tuned and released again,
+the flows make it a new draft, and the running server takes the new pair while it answers. Killed at
+any moment, the same command goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.exits import Exit
+from cli.home import DEFAULT_HOME, HomeFolder
+from cli.output import Json, emit, figure, progress_bars
+
+if TYPE_CHECKING:
+    from cli.demo_story import Story
+
+SPACE_BYTES = 4_000_000_000  # two targets, responses with hidden states, the pairs
+
+
+def demo(
+    home: HomeFolder = DEFAULT_HOME,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="A model folder or a model's name on the Hugging Face hub; left out, "
+            "SmolLM2-135M-Instruct. Its first draft and its LoRA are then trained here, which "
+            "takes much longer."
+        ),
+    ] = None,
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="Train the first draft too.")
+    ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the servers up at the end, until Ctrl-C.")
+    ] = False,
+    prompts: Annotated[int | None, typer.Option(min=20, help="Prompts that judge a pair.")] = None,
+    tiny: Annotated[
+        bool,
+        typer.Option("--tiny", help="Toy models made on the spot: minutes, and no real figures."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run the whole loop on CPU: release, draft, gate, serve; fine-tune, retrain, gate, swap.
+
+    Everything embedded lives under the home folder: MLflow, Prefect, a flow worker, the speculative
+    server and a monitor, all on loopback. Stopped at any moment, even killed, the same command goes
+    on rather than starts over. Exit code 0 when the new pair passed the gate and was swapped in, 1
+    when it failed, 3 when the measurement could not tell.
+    """
+    from cli.demo_steps import prepare
+    from cli.stack import Stack
+
+    chosen = {"target": target, "from_scratch": from_scratch, "prompts": prompts, "tiny": tiny}
+    story = _story(home, target, from_scratch=from_scratch, prompts=prompts, tiny=tiny)
+    _check_space(home)
+    with Stack(home, os.environ) as stack:
+        _same_demo(home, chosen)
+        if stack.ended:
+            _say(f"ended what a killed run left behind: {', '.join(stack.ended)}", {})
+        _say("preparing the target and the prompts", {"step": "prepare"})
+        prepare(stack.home, story)
+        code = _tell(stack.home, story, stack, keep=keep)
+    raise typer.Exit(code)
+
+
+def _tell(home: Path, story: Story, stack: Any, *, keep: bool) -> Exit:
+    """The story, in order; the exit code."""
+    from cli import demo_steps as steps
+    from cli.demo_table import EXITS, demo_rows, demo_text
+    from flows.steps import once, write_json
+
+    seconds: dict[str, float] = {}
+    with _timed(home, seconds, "start"):
+        _say("starting MLflow, Prefect and a flow worker", {"step": "start"})
+        stack.create_schemas()
+        stack.start_mlflow()
+        stack.start_prefect()
+        steps.environment(stack)
+        os.environ["FLOWS_WORKER_STARTED"] = str(time.time())
+        stack.start_worker()
+        _say(f"MLflow {stack.urls['mlflow']} · Prefect {stack.urls['prefect']}", dict(stack.urls))
+    with progress_bars() as progress, _live() as live:
+        told = steps.Demo(home, story, stack, _say, progress, live)
+        with _timed(home, seconds, "release_1"):
+            first = steps.release(told, 1, home / "targets" / "release-1")
+            _say("release 1 is out: the watch flow sees it and has its pair judged", first)
+            outcome = steps.make_pair(told, first)
+        assert outcome is not None
+        if outcome["phase"] != "PASS":
+            return _no(outcome, "release 1")
+        with _timed(home, seconds, "traffic_1"):
+            steps.serve(told)
+            figures = steps.traffic(told, first, "1")
+            _say(_traffic_text(figures), {"step": "traffic", **figures})
+
+        with _timed(home, seconds, "release_2"):
+            folder = once(
+                told.marks,
+                "make-release-2",
+                {"first": first["release"]},
+                lambda: {"folder": str(_second(home, story, first))},
+            )
+            second = steps.release(told, 2, Path(folder["folder"]))
+            _say("release 2 is out: the same target, fine-tuned", second)
+        work = steps.folder_of(told, second)
+        with _timed(home, seconds, "retrain"):
+            steps.make_pair(told, second, reached=lambda: (work / "gate.done.json").exists())
+        with _timed(home, seconds, "swap"):
+            ended = steps.swap(told, second)
+        if ended["outcome"]["phase"] == "PASS":
+            with _timed(home, seconds, "traffic_2"):
+                figures = steps.traffic(told, second, "2")
+                _say(_traffic_text(figures), {"step": "traffic", **figures})
+    rows = demo_rows(steps.measured(steps.folder_of(told, first)) or [], steps.measured(work))
+    swap = ended["swap"] or {"requests_in_flight": 0, "failed": 0}
+    steps.picture(told, _run_id(work))
+    record = {
+        "verdict": ended["outcome"]["phase"],
+        "statement": ended["outcome"]["statement"],
+        "rows": rows,
+        "swap": swap,
+        "seconds": {name: round(value, 1) for name, value in seconds.items()},
+    }
+    write_json(home / "demo.json", record)
+    emit(record, [*demo_text(rows), "", _swap_text(swap), str(ended["outcome"]["statement"])])
+    _say(f"{home / 'demo.json'} and {home / 'acceptance.png'} hold the figures", {})
+    if keep:
+        _keep(stack)
+    return EXITS[ended["outcome"]["phase"]]
+
+
+def _story(
+    home: Path, target: str | None, *, from_scratch: bool, prompts: int | None, tiny: bool
+) -> Story:
+    if tiny:
+        from cli.demo_tiny import tiny_story
+
+        if target is not None:
+            raise ValueError("got --tiny with --target: the toy brings its own target; drop one")
+        return tiny_story(prompts=prompts)
+    from cli.demo_real import real_story
+
+    return real_story(home, target, from_scratch=from_scratch, prompts=prompts)
+
+
+def _same_demo(home: Path, chosen: Mapping[str, Any]) -> None:
+    """A home tells one story: other options would mix two."""
+    from flows.steps import read_json, write_json
+
+    path = home / "demo" / "options.json"
+    before = read_json(path)
+    if before is not None and before != dict(chosen):
+        raise ValueError(
+            f"the demo in {home} was begun with {before}, wanted the same options: give them, "
+            "delete that folder, or choose another with --home"
+        )
+    write_json(path, chosen)
+
+
+def _check_space(home: Path) -> None:
+    home.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(home).free
+    if free < SPACE_BYTES and not (home / "demo").exists():
+        raise ValueError(
+            f"got {free / 1e9:.1f} GB free at {home}, wanted {SPACE_BYTES / 1e9:.0f} GB: make "
+            "room, or choose another folder with --home"
+        )
+
+
+def _second(home: Path, story: Story, first: Mapping[str, Any]) -> Path:
+    return story.second_release(Path(first["folder"]), home / "targets" / "release-2")
+
+
+def _run_id(work: Path) -> str:
+    from flows.steps import finished
+
+    registered = finished(work, "register")
+    assert registered is not None  # the swap step waits for it
+    return str(registered["run_id"])
+
+
+@contextmanager
+def _timed(home: Path, seconds: dict[str, float], step: str) -> Iterator[None]:
+    """Seconds of a step, summed over the runs that it took."""
+    from flows.steps import read_json, write_json
+
+    path = home / "demo" / "seconds.json"
+    before = read_json(path) or {}
+    begun = time.monotonic()
+    try:
+        yield
+    finally:
+        seconds[step] = float(before.get(step, 0.0)) + time.monotonic() - begun
+        write_json(path, {**before, step: seconds[step]})
+
+
+@contextmanager
+def _live() -> Iterator[Any]:
+    """A line with the figures of traffic as they come, on stderr."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+
+    def show(figures: Mapping[str, Any]) -> None:
+        console.print(_traffic_text(figures), highlight=False)
+
+    yield show
+
+
+def _traffic_text(figures: Mapping[str, Any]) -> str:
+    return (
+        f"{figures['requests']} requests: acceptance {figure(figures['alpha_hat'])}, "
+        f"{figures['forwards_per_request']:.1f} forwards a request against "
+        f"{figures['plain_forwards_per_request']:.1f} plain, "
+        f"{figures['tokens_per_second']:.1f} tokens/s against "
+        f"{figures['plain_tokens_per_second']:.1f} plain ({figures['speedup']:.2f} x)"
+    )
+
+
+def _swap_text(swap: Mapping[str, Any]) -> str:
+    if not swap.get("seen", False):
+        return "no swap was seen under load"
+    return (
+        f"swapped with {swap['requests_in_flight']} requests in flight; {swap['failed']} of "
+        f"{swap['requests']} requests failed"
+    )
+
+
+def _no(outcome: Mapping[str, Any], what: str) -> Exit:
+    from cli.demo_table import EXITS
+
+    record = {"verdict": outcome["phase"], "statement": outcome["statement"], "rows": []}
+    emit(record, f"{what}: {outcome['statement']}")
+    return EXITS[str(outcome["phase"])]
+
+
+def _keep(stack: Any) -> None:
+    """Leave the servers up until Ctrl-C."""
+    for name in ("mlflow", "prefect", "server"):
+        _say(f"{name}: {stack.urls[name]}", {name: stack.urls[name]})
+    _say("the servers stay up; end them with Ctrl-C", {})
+    try:
+        while True:
+            time.sleep(3600)
+    except KeyboardInterrupt:
+        _say("ending the servers", {})
+
+
+def _say(sentence: str, record: Mapping[str, Any]) -> None:
+    """News for people; with --json one object a line."""
+    emit({"news": sentence, **record}, sentence)

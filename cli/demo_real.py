@@ -1,0 +1,142 @@
+"""The demo's own models: SmolLM2-135M-Instruct, its LoRA for docstrings, the standard library.
+
+With a target of the user's own, the adapter is trained on the spot and so is the first draft: what
+is shipped fits SmolLM2 only.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cli.demo_story import Story, written
+from speculation.records import Prompt
+from training.corpus import Documented, documented, standard_library
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "docstrings"
+SHORTEST, LONGEST = 40, 200  # tokens of a docstring: long enough that decoding dominates
+LONGEST_PROMPT = 320  # tokens of the source, without the chat template
+TRAIN, TRAFFIC, EVALUATION = 1000, 24, 64  # prompts; the recipe takes as many as it needs
+
+
+def real_story(home: Path, target: str | None, *, from_scratch: bool, prompts: int | None) -> Story:
+    """The demo's story. Raises ValueError for what is missing, with what to do."""
+    own = target is not None
+    if not own and not from_scratch and not (EXAMPLES / "draft" / "config.json").is_file():
+        raise ValueError(
+            f"{EXAMPLES / 'draft'} holds no draft: run the demo from a clone of the repository, "
+            "or give --from-scratch to train one"
+        )
+
+    def first(out: Path) -> Path:
+        return _copied(target, out) if target is not None else _unpacked(out)
+
+    def second(base: Path, out: Path) -> Path:
+        from registry.adapters import record_merge
+        from training.adapter import merge
+
+        adapter = _fine_tuned(base, home / "work" / "adapter") if own else EXAMPLES / "adapter"
+        folder = merge(base, adapter, out)
+        record_merge(folder, base=base, adapter=adapter)
+        return folder
+
+    return Story(
+        first_release=first,
+        second_release=second,
+        initial_draft=None if own or from_scratch else EXAMPLES / "draft",
+        prompts=docstring_prompts,
+        evaluation_prompts=prompts or EVALUATION,
+        max_tokens=96,
+        recipe={},
+    )
+
+
+def docstring_prompts(target: Path) -> dict[str, Sequence[Prompt]]:
+    """Train, evaluation and traffic: of the standard library, each function in one of them only."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(target / "tokenizer.json"))
+
+    def fitting() -> Iterator[Documented]:
+        for entry in documented(standard_library()):
+            if not SHORTEST <= len(tokenizer.encode(entry.docstring).ids) <= LONGEST:
+                continue
+            if len(tokenizer.encode(entry.prompt).ids) <= LONGEST_PROMPT:
+                yield entry
+
+    entries = list(fitting())
+    random.Random(0).shuffle(entries)
+    seen = [_prompt(entry) for entry in entries if not entry.held_out]
+    held_out = [_prompt(entry) for entry in entries if entry.held_out]
+    return {
+        "train": seen[:TRAIN],
+        "traffic": held_out[:TRAFFIC],
+        "evaluation": held_out[TRAFFIC:],
+    }
+
+
+def _prompt(entry: Documented) -> Prompt:
+    message = {"role": "user", "content": entry.prompt}
+    return Prompt(entry.name, (message,), entry.docstring, f"docstring-{entry.kind}", "en")
+
+
+def _unpacked(out: Path) -> Path:
+    from training.smollm2 import unpack
+
+    return unpack(out)
+
+
+def _copied(target: str, out: Path) -> Path:
+    """The user's own target: a folder, or the name of a repository on the Hugging Face hub."""
+    folder = Path(target).expanduser()
+    if not folder.is_dir():
+        return written(out, lambda beside: _downloaded(target, beside))
+    if not (folder / "config.json").is_file():
+        raise ValueError(
+            f"{folder} holds no config.json, wanted a model folder in Hugging Face form"
+        )
+    return written(
+        out,
+        lambda beside: shutil.copytree(
+            folder, beside, dirs_exist_ok=True, ignore=lambda where, names: _not_ours(names)
+        ),
+    )
+
+
+def _not_ours(names: Sequence[str]) -> set[str]:
+    return {
+        name for name in names if name.startswith(".") or name.endswith((".bin", ".pt", ".gguf"))
+    }
+
+
+def _downloaded(name: str, into: Path) -> None:
+    from huggingface_hub import snapshot_download
+
+    try:
+        snapshot_download(
+            name, local_dir=into, allow_patterns=["*.safetensors", "*.json", "*.jinja", "*.model"]
+        )
+    except Exception as error:  # the hub's client lets many kinds through
+        raise ValueError(
+            f"got --target {name}, wanted a model folder or the name of a model on the Hugging "
+            f"Face hub that can be fetched: {error}"
+        ) from error
+
+
+def _fine_tuned(base: Path, out: Path) -> Path:
+    """An adapter for a target of the user's own, by the script that made the shipped one."""
+    if (out / "adapter_model.safetensors").is_file():
+        return out
+    script = EXAMPLES / "finetune.py"
+    if not script.is_file():
+        raise ValueError(f"{script} is missing: run the demo from a clone of the repository")
+    beside = out.with_name(f".{out.name}.new")
+    command = [sys.executable, str(script), "--target", str(base), "--out", str(beside)]
+    subprocess.run(command, check=True, cwd=EXAMPLES.parent.parent, stdout=sys.stderr)
+    shutil.rmtree(out, ignore_errors=True)
+    beside.rename(out)
+    return out

@@ -1,0 +1,235 @@
+"""The demo's steps, each a function that may be killed and called again.
+
+A step that ended is remembered in home/demo/; a step that did not goes on from what the flows, the
+registry and the files below hold. Knows the order of nothing: cli/demo.py tells the story.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cli.demo_story import Story
+from cli.demo_swap import swapped_at, under_load, wait_for_pair
+from cli.demo_traffic import compare, plain_server
+from cli.demo_wait import wait_for_outcome
+from cli.output import Progress
+from cli.stack import HOST, Stack
+from configuration.prompts import read_prompts, write_prompts
+from evaluation.endpoints import free_port, started
+from flows.line import work_folder
+from flows.steps import once, read_json
+
+PAIRING = "docstrings"
+SWAP_SECONDS = 120.0  # the server has to load the new target and draft beside the old ones
+AFTER_SWAP_SECONDS = 3.0  # load goes on so long, so that the new pair answers too
+AT_ONCE = 3  # requests in flight while the pair is swapped
+TRAFFIC = 8  # prompts whose speed is shown beside plain decoding
+SWAP_TOKENS = 48  # of an answer while the pair is swapped
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What every step needs."""
+
+    home: Path
+    story: Story
+    stack: Stack
+    say: Callable[[str, Mapping[str, Any]], None]  # a sentence for people, the same as JSON
+    progress: Progress
+    live: Callable[[Mapping[str, Any]], None]  # figures of traffic, as they come
+
+    @property
+    def marks(self) -> Path:
+        return self.home / "demo"
+
+    @property
+    def registry(self) -> str:
+        return self.stack.urls["mlflow"]
+
+
+def prepare(home: Path, story: Story) -> None:
+    """Release 1's folder, the prompts and paceline.toml: all there, or made now."""
+    from configuration.settings import Measuring, Pairing
+    from configuration.writing import write_default
+    from evaluation.policy import Policy
+    from training.recipe import Recipe
+
+    first = story.first_release(home / "targets" / "release-1")
+    if not (home / "prompts" / "traffic.jsonl").exists():  # the last one written
+        for name, prompts in story.prompts(first).items():
+            write_prompts(home / "prompts" / f"{name}.jsonl", prompts)
+    line = Pairing(
+        target=str(first),
+        initial_draft="" if story.initial_draft is None else str(story.initial_draft),
+        measurement=Measuring(max_tokens=story.max_tokens),
+        recipe=Recipe(**story.recipe),
+        policy=Policy(prompts=story.evaluation_prompts),
+    )
+    write_default(home / "paceline.toml", {PAIRING: line})
+
+
+def release(demo: Demo, number: int, folder: Path) -> dict[str, Any]:
+    """Announce release `number`: after this everything is the flows' doing."""
+    from monitoring.series import Mark, append
+    from registry.fingerprint import fingerprint
+    from registry.store import Store
+
+    def announce() -> dict[str, Any]:
+        found = fingerprint(folder, progress=lambda done, total, what: None)
+        version = Store(demo.registry).register_release(PAIRING, folder, found)
+        mark = Mark(version.registered, "release", str(number))
+        append(demo.home / "monitoring" / "series.jsonl", [mark])
+        return {"release": found.digest, "version": version.version, "folder": str(folder)}
+
+    return once(demo.marks, f"release-{number}", {"folder": str(folder)}, announce)
+
+
+def make_pair(
+    demo: Demo,
+    released: Mapping[str, Any],
+    *,
+    reached: Callable[[], bool] = lambda: False,
+) -> dict[str, Any] | None:
+    """Wait until the flows have made, judged and perhaps promoted the release's pair."""
+    from flows.runs import start, waiting
+
+    key = f"retrain:{PAIRING}:{released['release']}"
+    work = folder_of(demo, released)
+
+    def hurry() -> None:
+        if waiting(key):
+            start("watch/watch", {})
+
+    hurry()
+    return wait_for_outcome(
+        work,
+        key,
+        done=lambda step, result: demo.say(_told(step, result), {"step": step}),
+        progress=demo.progress,
+        hurry=hurry,
+        reached=reached,
+    )
+
+
+def folder_of(demo: Demo, released: Mapping[str, Any]) -> Path:
+    """Where the flows work for that release."""
+    return work_folder(demo.home, PAIRING, str(released["release"]))
+
+
+def measured(work: Path) -> list[dict[str, Any]] | None:
+    """The rows of the report in `work`; None when it is not measured yet."""
+    marker = read_json(work / "evaluate.done.json")
+    return None if marker is None else list(marker["result"]["rows"])
+
+
+def serve(demo: Demo) -> None:
+    """Start the speculative server and its monitor, where they are not up yet."""
+    if "server" not in demo.stack.urls:
+        url = demo.stack.start_server(PAIRING)
+        demo.stack.start_monitor(PAIRING)
+        demo.say(f"serving at {url}/v1", {"server": url})
+
+
+def traffic(demo: Demo, released: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Ask the server and a plain one the same prompts that nothing was trained on."""
+
+    def run() -> dict[str, Any]:
+        prompts = read_prompts(demo.home / "prompts" / "traffic.jsonl")[:TRAFFIC]
+        folder = demo.home / "run" / "plain"
+        port = free_port()
+        with started(
+            plain_server(Path(released["folder"]), port, folder),
+            ready_url=f"http://{HOST}:{port}/health/ready",
+            log=demo.home / "run" / "plain.log",
+            environ=demo.stack.environ(),
+        ) as plain:
+            return compare(
+                demo.stack.urls["server"],
+                plain.url,
+                prompts,
+                max_tokens=demo.story.max_tokens,
+                show=demo.live,
+            )
+
+    return once(demo.marks, f"traffic-{name}", {"release": released["release"]}, run)
+
+
+def swap(demo: Demo, released: Mapping[str, Any]) -> dict[str, Any]:
+    """Let the flows end and the server swap while requests are under way.
+
+    Gives the outcome and the swap: requests in flight at that moment, failed of all. Killed after
+    the promotion and before this was noted, the server has the new pair from its start: then no
+    swap was seen, and the record says so.
+    """
+    from monitoring.series import Mark, append
+    from registry.store import Store
+
+    def run() -> dict[str, Any]:
+        prompts = read_prompts(demo.home / "prompts" / "traffic.jsonl")
+        url = demo.stack.urls["server"]
+        with under_load(url, prompts, at_once=AT_ONCE, max_tokens=SWAP_TOKENS) as load:
+            outcome = make_pair(demo, released)
+            assert outcome is not None
+            champion = Store(demo.registry).champion(PAIRING)
+            if not outcome["promoted"] or champion is None:
+                return {"outcome": outcome, "swap": None}
+            promoted = Mark(time.time(), "promotion", f"v{champion.version}", champion.pair_id)
+            append(demo.home / "monitoring" / "series.jsonl", [promoted])
+            told = wait_for_pair(url, champion.pair_id, seconds=SWAP_SECONDS)
+            if told is None:
+                raise RuntimeError(
+                    f"the server at {url} did not take pair {champion.pair_id} in "
+                    f"{SWAP_SECONDS:g} s: see {demo.home / 'run' / 'server.log'}"
+                )
+            time.sleep(AFTER_SWAP_SECONDS)
+        moment = swapped_at(told, champion.pair_id)
+        swapped = {
+            "requests_in_flight": 0 if moment is None else load.in_flight_at(moment),
+            "failed": load.failed,
+            "requests": len(load.spans),
+            "seen": moment is not None,
+            "faults": load.faults[:3],
+        }
+        return {"outcome": outcome, "swap": swapped}
+
+    return once(demo.marks, "swap", {"release": released["release"]}, run)
+
+
+def picture(demo: Demo, run_id: str) -> Path:
+    """home/acceptance.png, also shown on the new pair's page in MLflow."""
+    from monitoring.plot import plot_acceptance
+    from monitoring.series import read_series
+    from registry.pictures import log_picture
+    from registry.store import Store
+
+    drawn = plot_acceptance(
+        read_series(demo.home / "monitoring" / "series.jsonl"),
+        demo.home / "acceptance.png",
+        title="Acceptance of the served pair",
+    )
+    log_picture(Store(demo.registry), run_id, drawn)
+    return drawn
+
+
+def environment(stack: Stack) -> None:
+    """What the libraries of this process read, once the servers are up."""
+    for name in [name for name in os.environ if name.startswith(("PREFECT_", "MLFLOW_"))]:
+        del os.environ[name]
+    os.environ.update(stack.environ())
+
+
+def _told(step: str, result: Mapping[str, Any]) -> str:
+    if step == "look":
+        return f"the old draft: {result['choice']}, because {result['why']}"
+    if step == "gate":
+        return str(result["sentence"])
+    if step == "register":
+        return f"registered as version {result['version']}: pair {result['pair_id']}"
+    if step == "settle":
+        return str(result["statement"])
+    return f"{step}: done"
