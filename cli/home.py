@@ -1,7 +1,7 @@
-"""The home folder a command works on: its configuration, and its registry wherever that answers.
+"""The home folder a command works on: its configuration, and its servers wherever they answer.
 
-Without a named registry, and where no stack of this home runs, the command brings up the home's own
-MLflow server for as long as it needs it.
+Without a named server, and where no stack of this home runs, a command brings up the home's own
+for as long as it needs them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +19,7 @@ import typer
 from configuration.reading import read_settings
 from configuration.settings import Settings
 
+DEFAULT_HOME = Path("paceline-home")
 HomeFolder = Annotated[
     Path,
     typer.Option(
@@ -36,33 +37,62 @@ Registry = Annotated[
     ),
 ]
 PairingName = Annotated[
-    str, typer.Option("--pairing", help="The configured line that this is about.")
+    str, typer.Option("--pairing", help="The line that this is about, as paceline.toml names it.")
 ]
-DEFAULT_HOME = Path("paceline-home")
 
 
 def settings_of(home: Path, registry: str | None = None) -> Settings:
     """The home's settings, with the registry of the command line over the configured one."""
     over = {} if registry is None else {"PACELINE_REGISTRY": registry}
-    return read_settings(home, environ={**os.environ, **over})
+    settings = read_settings(home, environ={**os.environ, **over})
+    if settings.registry_token:  # where MLflow's own client looks for it
+        os.environ["MLFLOW_TRACKING_TOKEN"] = settings.registry_token
+    return settings
 
 
 @contextmanager
-def open_registry(settings: Settings) -> Iterator[str]:
-    """The URL of an MLflow server that answers, and the environment its client reads."""
-    if settings.registry_token:
-        os.environ["MLFLOW_TRACKING_TOKEN"] = settings.registry_token
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    url = settings.registry or running(settings.home).get("mlflow")
-    if url:
-        yield url
+def servers(settings: Settings, *, flows: bool = False) -> Iterator[str]:
+    """The URL of an MLflow server that answers; with `flows`, of a Prefect server too.
+
+    The environment says where both are for as long as the block runs, since that is where the
+    flows and both libraries look.
+    """
+    there = running(settings.home)
+    registry = settings.registry or there.get("mlflow", "")
+    prefect = settings.prefect or (f"{there['prefect']}/api" if "prefect" in there else "")
+    if registry and (prefect or not flows):
+        with environment(settings, registry, prefect):
+            yield registry
         return
     from cli.stack import Stack
 
     with Stack(settings.home, os.environ) as stack:
-        print("paceline: starting the home's own registry", file=sys.stderr)
+        print("paceline: starting the home's own servers", file=sys.stderr)
         stack.create_schemas()
-        yield stack.start_mlflow()
+        registry = registry or stack.start_mlflow()
+        if flows and not prefect:
+            prefect = f"{stack.start_prefect()}/api"
+        with environment(settings, registry, prefect, stack.environ()):
+            yield registry
+
+
+@contextmanager
+def environment(
+    settings: Settings, registry: str, prefect: str, more: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """What the flows and the libraries read, put back afterwards."""
+    before = dict(os.environ)
+    os.environ.update(more or {})
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ["PACELINE_HOME"] = str(settings.home.absolute())
+    os.environ["PACELINE_REGISTRY"] = os.environ["MLFLOW_TRACKING_URI"] = registry
+    if prefect:
+        os.environ["PREFECT_API_URL"] = prefect
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def running(home: Path) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import typer
 
-from cli import models, setup
+from cli import demo, measuring, models, pairs, servers, setup, state
 from cli.exits import Commands
 
 app = typer.Typer(
@@ -13,6 +13,7 @@ app = typer.Typer(
     name="paceline",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode="markdown",  # paragraphs flow
     pretty_exceptions_enable=False,
     help=(
         "Keep a draft model in step with its target. A target is released, its draft is made, the "
@@ -22,8 +23,17 @@ app = typer.Typer(
     ),
 )
 
+app.command()(demo.demo)
 app.command()(setup.init)
 app.command()(models.release)
+app.command()(pairs.retrain)
+app.command()(measuring.evaluate)
+app.command()(measuring.gate)
+app.command()(pairs.promote)
+app.command()(pairs.rollback)
+app.command()(servers.serve)
+app.command()(servers.monitor)
+app.command()(state.status)
 app.command()(models.check)
 app.command()(models.fingerprint)
 

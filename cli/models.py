@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from cli.exits import Exit
-from cli.home import DEFAULT_HOME, HomeFolder, PairingName, Registry, open_registry, settings_of
+from cli.home import DEFAULT_HOME, HomeFolder, PairingName, Registry, servers, settings_of
 from cli.output import Json, emit, progress_bars
+from configuration.settings import Settings
 
 Target = Annotated[
     Path,
@@ -73,29 +74,50 @@ def check(
 
 
 def release(
-    target: Target,
     pairing: PairingName,
-    adapter: Adapter = None,
+    target: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The released model folder; left out, the pairing's own `target`.",
+            exists=True,
+            file_okay=False,
+        ),
+    ] = None,
     registry: Registry = None,
     home: HomeFolder = DEFAULT_HOME,
     as_json: Json = False,
 ) -> None:
     """Announce a new release of a pairing's target: fingerprint the folder and register it.
 
-    The watch flow sees it and makes, measures and judges its pair. Announcing the same content
-    again changes nothing. The weights stay where they are: keep the folder.
+    The watch flow sees it, and makes, measures and judges the pair for it. Announcing the same
+    content again changes nothing. The weights stay where they are, so keep the folder as it is.
     """
     from registry.fingerprint import fingerprint as taken
 
     settings = settings_of(home, registry)
+    folder = _released(settings, pairing) if target is None else target
     with progress_bars() as progress:
-        found = taken(target, adapter=adapter, progress=progress)
-    with open_registry(settings) as url:
+        found = taken(folder, progress=progress)
+    with servers(settings) as url:
         from registry.store import Store
 
-        version = Store(url).register_release(pairing, target, found)
-    record = {"pairing": pairing, "version": version.version, "release": found.digest}
+        version = Store(url).register_release(pairing, folder.absolute(), found)
     emit(
-        {**record, "target": target.absolute()},
-        f"release {found.digest[:12]} of {pairing} is version {version.version} of its target",
+        {
+            "pairing": pairing,
+            "version": version.version,
+            "release": found.digest,
+            "target": folder.absolute(),
+        },
+        f"{pairing}: {folder} is release {version.version} ({found.digest[:12]})",
     )
+
+
+def _released(settings: Settings, pairing: str) -> Path:
+    """The target folder that the pairing configures."""
+    configured = settings.pairing(pairing).target
+    folder = settings.path(configured)
+    if not configured or not folder.is_dir():
+        got = f"{folder}, which is no folder" if configured else "no target for this pairing"
+        raise typer.BadParameter(f"{got}: name the released model folder", param_hint="TARGET")
+    return folder

@@ -38,12 +38,17 @@ def machine_output(wanted: bool) -> Iterator[IO[str] | None]:
         _machine.reset(kept)
 
 
+def machine() -> IO[str] | None:
+    """Where machine output goes; None where people read."""
+    return _machine.get()
+
+
 def emit(record: Any, text: str | Sequence[str]) -> None:
     """One result: `record` as one line of JSON where `--json` was given, else `text`."""
-    machine = _machine.get()
+    programs = _machine.get()
     try:
-        if machine is not None:
-            print(json.dumps(plain(record), ensure_ascii=False), file=machine, flush=True)
+        if programs is not None:
+            print(json.dumps(plain(record), ensure_ascii=False), file=programs, flush=True)
         else:
             print(text if isinstance(text, str) else "\n".join(text), flush=True)
     except BrokenPipeError:

@@ -8,9 +8,11 @@ in place is whole, whenever the process was killed. Knows nothing of what a draf
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,7 +38,9 @@ from speculation.records import Phase
 
 TIMEOUT_SECONDS = 10.0  # of connecting and between two pieces, not of a whole file
 MANIFEST_LIMIT_BYTES = 50_000_000
+REPORT_LIMIT_BYTES = 200_000_000
 SERVED = "draft/"  # what a server needs of a pair, beside pair.json
+REPORT_FILE = "report/report.json"
 SAFE_PAIR_ID = re.compile(r"p-[0-9a-f]{16}")
 SOURCE = re.compile(r"models:/(m-[0-9a-f]+)")
 
@@ -126,6 +130,33 @@ def download(
         finally:
             shutil.rmtree(beside, ignore_errors=True)
     return place
+
+
+def report(
+    pair: RemotePair, *, token: str | None = None, client: httpx.Client | None = None
+) -> dict[str, Any]:
+    """The JSON of the pair's report, its bytes those that were registered.
+
+    Raises as `download` does, and `NotFoundError` for a pair that was registered without one.
+    """
+    with tempfile.TemporaryDirectory() as folder, _client(pair.url, token, client) as asking:
+        place, root = Path(folder), _root(asking, pair)
+        _file(asking, f"{root}/{FILE}", place / FILE, limit_bytes=MANIFEST_LIMIT_BYTES)
+        manifest = read_manifest(place)
+        _check_manifest(manifest, pair)
+        if REPORT_FILE not in manifest.files:
+            raise NotFoundError(f"{pair.pairing} v{pair.version}: was registered without a report")
+        into = place / "report.json"
+        got = _file(asking, f"{root}/{REPORT_FILE}", into, limit_bytes=REPORT_LIMIT_BYTES)
+        if got != manifest.files[REPORT_FILE]:
+            raise DigestError(
+                f"{pair.pairing} v{pair.version}: its report is not the one that was registered"
+            )
+        try:
+            read: dict[str, Any] = json.loads(into.read_bytes())
+        except ValueError as error:
+            raise StoreError(f"{pair.pairing} v{pair.version}: its report is no JSON") from error
+        return read
 
 
 def _whole(place: Path, pair: RemotePair) -> bool:

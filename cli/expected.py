@@ -1,0 +1,63 @@
+"""What a pair under watch is expected to be: the release it was validated for, and its report.
+
+Introduces the registry to the monitor: the one knows what was measured, the other what is served.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from evaluation.report import Report
+from monitoring.baselines import Baseline
+from monitoring.watched import Expected
+from registry import remote
+from registry.errors import RegistryError
+
+log = logging.getLogger("paceline.monitoring")
+
+AGAIN_SECONDS = 30.0  # after the registry knew nothing of a pair, or was away
+
+
+class Expectations:
+    """Asks the registry about each pair once. The verb is `of`."""
+
+    def __init__(
+        self,
+        url: str,
+        pairing: str,
+        *,
+        token: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._url, self._pairing, self._token, self._clock = url, pairing, token, clock
+        self._known: dict[str, Expected] = {}
+        self._not_before = float("-inf")
+
+    def of(self, pair: str) -> Expected | None:
+        """None where the registry does not know the pair yet; the monitor learns by itself then."""
+        if pair not in self._known and self._clock() >= self._not_before:
+            try:
+                found = self._asked(pair)
+            except RegistryError as error:
+                found = None
+                log.warning("no expectations of pair %s: %s", pair, error)
+            if found is None:
+                self._not_before = self._clock() + AGAIN_SECONDS
+            else:
+                self._known[pair] = found
+        return self._known.get(pair)
+
+    def _asked(self, pair: str) -> Expected | None:
+        champion = remote.champion(self._url, self._pairing, token=self._token)
+        if champion is None or champion.pair_id != pair:
+            return None
+        report = Report.from_json(remote.report(champion, token=self._token))
+        candidate = [request.counts for request in report.of("candidate")]
+        judged = any(counts.judged for counts in candidate)
+        return Expected(
+            release=champion.release,
+            baseline=Baseline.of(candidate) if judged else None,
+            drafter=champion.draft_kind,
+        )

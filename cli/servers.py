@@ -1,0 +1,164 @@
+"""Commands that stay: `serve` answers requests, `monitor` watches the server that does."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Annotated
+
+import typer
+
+from cli.home import DEFAULT_HOME, HomeFolder, Registry, running, settings_of
+from cli.output import Json, machine
+
+
+def serve(
+    target: Annotated[
+        Path | None,
+        typer.Argument(help="The model folder to serve; not with --pairing.", file_okay=False),
+    ] = None,
+    draft: Annotated[
+        str, typer.Option(help="The draft beside TARGET: `ngram`, `none`, or a folder.")
+    ] = "ngram",
+    draft_len: Annotated[int, typer.Option(min=0, help="K: tokens drafted a round.")] = 4,
+    pairing: Annotated[
+        str | None,
+        typer.Option(help="Serve the pair that this pairing's alias `champion` names, and follow."),
+    ] = None,
+    registry: Registry = None,
+    trial: Annotated[
+        bool, typer.Option("--trial", help="Serve unvalidated drafts on loopback, to measure them.")
+    ] = False,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=DRAFT", help="One draft of a trial; may be repeated."),
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address; left out, as configured.")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="0 takes a free one and says which; left out, as configured.")
+    ] = None,
+    slots: Annotated[int | None, typer.Option(help="Requests decoded at once.")] = None,
+    max_len: Annotated[int | None, typer.Option(help="Prompt and answer, in tokens.")] = None,
+    dtype: Annotated[str, typer.Option(help="`auto` is what the weights are stored in.")] = "auto",
+    device: Annotated[str, typer.Option(help="`cpu`, or `cuda` for a GPU.")] = "cpu",
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads; left out, torch chooses.")
+    ] = None,
+    capture: Annotated[
+        bool,
+        typer.Option("--capture", help="Keep prompts and answers, as token ids, in the log."),
+    ] = False,
+    home: HomeFolder = DEFAULT_HOME,
+    as_json: Json = False,
+) -> None:
+    """Serve a target with a draft, over OpenAI's HTTP API.
+
+    Three ways: TARGET with --draft serves that pair. --pairing serves whatever pair is champion in
+    the registry, and swaps to the next one without dropping a request. TARGET with --trial and one
+    --arm a draft serves several side by side, for `paceline evaluate`.
+
+    SIGTERM or Ctrl-C takes no more requests, finishes those that run, and ends.
+    """
+    from serving.main import serve as run
+    from serving.settings import ServeSettings
+
+    settings = settings_of(home, registry)
+    configured = settings.serving
+    where = settings.registry or running(home).get("mlflow") if pairing is not None else None
+    log_to(sys.stderr, machine())
+    asked = ServeSettings(
+        home=home.absolute(),
+        host=configured.host if host is None else host,
+        port=configured.port if port is None else port,
+        target=target,
+        draft=draft,
+        trial=trial,
+        arms=arms_of(arm or ()),
+        pairing=pairing,
+        registry=where,
+        draft_len=draft_len,
+        slots=configured.slots if slots is None else slots,
+        max_len=configured.max_len if max_len is None else max_len,
+        dtype=dtype,
+        device=device,
+        threads=threads,
+        capture=capture,
+    )
+    raise typer.Exit(run(asked))
+
+
+def monitor(
+    server: Annotated[
+        str | None,
+        typer.Option(help="URL of the server; left out, the one that runs in this home."),
+    ] = None,
+    pairing: Annotated[
+        str | None,
+        typer.Option(help="Compare with what this pairing's champion was measured at."),
+    ] = None,
+    registry: Registry = None,
+    every_seconds: Annotated[float, typer.Option(min=0.1, help="Between two looks.")] = 2.0,
+    home: HomeFolder = DEFAULT_HOME,
+    as_json: Json = False,
+) -> None:
+    """Watch a server: acceptance and speed over time, and an alarm when its draft falls behind.
+
+    Writes monitoring/series.jsonl under the home folder, and alarms into monitoring/outbox, from
+    where the watch flow takes them. Runs until SIGTERM or Ctrl-C.
+    """
+    from cli.expected import Expectations
+    from monitoring.monitor import nothing_expected, watch_server
+
+    settings = settings_of(home, registry)
+    there = running(home)
+    url, stored = server or there.get("server"), settings.registry or there.get("mlflow")
+    if url is None:
+        raise typer.BadParameter(
+            f"got none, and no server runs in {home}: name the URL of one", param_hint="--server"
+        )
+    expected = nothing_expected
+    if pairing is not None and stored:
+        expected = Expectations(stored, pairing, token=settings.registry_token).of
+    log_to(sys.stderr, machine())
+    watch_server(url, home, expected=expected, every_seconds=every_seconds)
+
+
+def arms_of(given: Sequence[str]) -> dict[str, str]:
+    """The arms of a trial by name. Raises typer.BadParameter for one that is not NAME=DRAFT."""
+    arms: dict[str, str] = {}
+    for written in given:
+        name, _, draft = written.partition("=")
+        if not name or not draft or name in arms:
+            raise typer.BadParameter(
+                f"got {written!r}, wanted NAME=DRAFT with a name of its own, such as "
+                "candidate=drafts/new",
+                param_hint="--arm",
+            )
+        arms[name] = draft
+    return arms
+
+
+def log_to(people: IO[str], programs: IO[str] | None) -> None:
+    """What Paceline logs: text on stderr, and lines of JSON on stdout where programs read it."""
+    logger = logging.getLogger("paceline")
+    logger.setLevel(logging.INFO)
+    logger.handlers.clear()
+    text = logging.StreamHandler(people)
+    text.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger.addHandler(text)
+    logger.propagate = False
+    if programs is not None:
+        lines = logging.StreamHandler(programs)
+        lines.setFormatter(Lines())
+        logger.addHandler(lines)
+
+
+class Lines(logging.Formatter):
+    """A log record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told = {"at": record.created, "level": record.levelname.lower(), "from": record.name}
+        return json.dumps({**told, "message": record.getMessage()})

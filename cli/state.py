@@ -1,0 +1,104 @@
+"""The command `status`: what is released, registered, served and wrong, at one look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.home import DEFAULT_HOME, HomeFolder, Registry, running, servers, settings_of
+from cli.output import Json, emit, figure, table
+
+if TYPE_CHECKING:
+    from registry.versions import PairingState
+
+
+def status(
+    pairing: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this pairing; may be repeated. Left out, every configured one."),
+    ] = None,
+    registry: Registry = None,
+    home: HomeFolder = DEFAULT_HOME,
+    as_json: Json = False,
+) -> None:
+    """Show each pairing: its releases, its pairs with their verdicts, and which one is champion.
+
+    Where a server of this home runs, shows what it serves now; and alarms that nobody took yet.
+    """
+    if registry is None and not home.exists():
+        raise typer.BadParameter(
+            f"got {home}, which is not there: run `paceline demo`, write a configuration with "
+            "`paceline init`, or name another folder",
+            param_hint="--home",
+        )
+    settings = settings_of(home, registry)
+    names = pairing or list(settings.pairings)
+    with servers(settings) as url:
+        from registry.store import Store
+
+        store = Store(url)
+        states = [store.describe(name) for name in names]
+        there = running(home)
+        served = _served(there.get("server"))
+    alarms = _alarms(home)
+    record = {
+        "pairings": [state.to_json() for state in states],
+        "servers": there,
+        "served": served,
+        "alarms": alarms,
+    }
+    lines = [line for state in states for line in _shown(state)] or ["no pairing is configured"]
+    if served is not None:
+        lines.append(
+            f"serving {served.get('pair')} on release {str(served.get('release'))[:12]} "
+            f"at {there['server']}"
+        )
+    lines += [f"{name}: {address}" for name, address in there.items()]
+    lines += [f"ALARM {alarm['cause']}: {alarm['statement']}" for alarm in alarms]
+    emit(record, lines)
+
+
+def _shown(state: PairingState) -> Iterator[str]:
+    champion = state.named("champion")
+    now = "none yet" if champion is None else f"version {champion.version} ({champion.pair_id})"
+    yield f"{state.pairing}: champion {now}"
+    if state.releases:
+        rows = [["  release", "digest", "registered", "folder"]]
+        for release in state.releases:
+            when = datetime.fromtimestamp(release.registered).strftime("%Y-%m-%d %H:%M")
+            rows.append([f"  {release.version}", release.digest[:12], when, release.uri])
+        yield from table(rows)
+    if state.pairs:
+        rows = [["  pair", "release", "draft", "verdict", "acceptance", "speed-up", "alias"]]
+        for pair in state.pairs:
+            figures = (figure(pair.figure("acceptance")), figure(pair.figure("speedup"), 2))
+            names = ", ".join(pair.aliases) or "-"
+            kinds = (pair.release[:12], pair.draft_kind, pair.verdict)
+            rows.append([f"  {pair.version}", *kinds, *figures, names])
+        yield from table(rows)
+
+
+def _served(server: str | None) -> dict[str, Any] | None:
+    """What the home's server says it serves; None where none answers."""
+    if server is None:
+        return None
+    import httpx
+
+    try:
+        answer = httpx.get(f"{server}/admin/pair", timeout=3.0).raise_for_status().json()
+    except (httpx.HTTPError, ValueError):
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+def _alarms(home: Path) -> list[dict[str, Any]]:
+    """Alarms that are not delivered yet."""
+    from monitoring.outbox import Outbox
+
+    folder = home / "monitoring" / "outbox"
+    return [asdict(alarm) for alarm in Outbox(folder).pending()] if folder.is_dir() else []
