@@ -15,11 +15,9 @@ from monitoring.detectors import weight
 from monitoring.windows import acceptance
 from speculation.records import Counts, Interval, pool
 
-FIRST_REQUESTS = 200  # G9's figures were reached with a baseline of so many
+LEARN_AT = (200, 500, 1000)  # healthy requests after which a baseline is learnt, and learnt better
 MIN_JUDGED = 30  # a position judged less often has no hazard worth comparing with
-CALIBRATED_HALF_WIDTH = (
-    0.03  # of FIRST_REQUESTS requests at correlation 0.2; more widens the allowance
-)
+KNOWN_WELL = 0.01  # half the interval of a baseline from 1,000 requests; more widens the allowance
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +45,8 @@ class Baseline:
 
     @property
     def excess_uncertainty(self) -> float:
-        """By how much the interval reaches lower than those that detectors were calibrated with."""
-        return max(0.0, self.acceptance.estimate - self.acceptance.low - CALIBRATED_HALF_WIDTH)
+        """How far the truth may lie below, beyond what the detectors' allowance has room for."""
+        return max(0.0, self.acceptance.estimate - self.acceptance.low - KNOWN_WELL)
 
     def hazard(self, position: int) -> float | None:
         """Expected accepted over judged at a position (0 is the first drafted token)."""

@@ -19,7 +19,7 @@ from types import FrameType
 import httpx
 
 from monitoring.endpoint import Endpoint, log
-from monitoring.outbox import Outbox
+from monitoring.outbox import Outbox, sweep
 from monitoring.scrape import Increases
 from monitoring.series import Entry, Mark, Throughput, append
 from monitoring.state import load, save
@@ -104,6 +104,7 @@ class Monitor:
         clock: Callable[[], float],
     ) -> None:
         self._endpoint, self._paths, self._expected, self._clock = endpoint, paths, expected, clock
+        sweep(paths.folder)
         self._state = load(paths.state)
         self._outbox = Outbox(paths.outbox)
         self._increases = Increases()

@@ -11,6 +11,8 @@ import json
 import os
 import re
 import tempfile
+import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ class Outbox:
     def __init__(self, folder: Path) -> None:
         self._folder = Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True)
+        sweep(self._folder)
 
     def put(self, alarm: Alarm) -> bool:
         """Store it unless its id is known; True when it is new. ValueError for an unfit id."""
@@ -63,7 +66,7 @@ class Outbox:
 
 def write_whole(path: Path, text: str) -> None:
     """Replace a file in one step, on the disk too: readers see the old text or the new."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
@@ -78,6 +81,14 @@ def write_whole(path: Path, text: str) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what writers that were killed left half written, an hour and more ago."""
+    for part in folder.glob(".*.part"):
+        with suppress(FileNotFoundError):  # another sweeper was faster
+            if part.stat().st_mtime < time.time() - 3600:
+                part.unlink()
 
 
 def _alarm(stored: dict[str, Any]) -> Alarm:

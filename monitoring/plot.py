@@ -130,7 +130,11 @@ def _marks(
             color=colour,
             annotation_clip=False,
         )
+        label.set_in_layout(False)  # it must not squeeze the axes; the title's distance makes room
         box = label.get_window_extent()
+        if box.x1 > figure.bbox.x1 - 8:  # at the right edge it reads towards the left
+            label.set_horizontalalignment("right")
+            box = label.get_window_extent()
         row = next((n for n, at in enumerate(ends) if at < box.x0), len(ends))
         ends[row : row + 1] = [box.x1 + 8]
         label.set_position((0, 4 + 13 * row))

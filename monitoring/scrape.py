@@ -1,8 +1,8 @@
 """Prometheus text in, what happened since the last look out; the door to prometheus_client.
 
 Knows the names of the built-in server's metrics, counter resets and missed scrapes; knows nothing
-of HTTP or of alarms. A counter that fell means that the process started anew: what all of its
-counters show now is their increase.
+of HTTP or of alarms. A pair's counter that fell was started anew: what all counters of that pair
+show now is their increase.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from speculation.records import Counts
 MAX_CHARACTERS = 8_000_000  # a server of ours answers with some tens of thousands
 
 Labelled = tuple[str, tuple[tuple[str, str], ...]]  # a metric's name, and its labels by name
+
+RETIRED = "retired"  # the server folds pairs of long ago into this one: no activity of now
 
 _SCALARS = {
     "paceline_rounds_total": "rounds",
@@ -84,11 +86,16 @@ class Increases:
         before, self.last = self.last, scrape
         if before is None:
             return {}
-        known = before.counters
-        restarted = any(scrape.counters.get(key, 0.0) < value for key, value in known.items())
+        anew = {
+            _drafter(labels)
+            for (name, labels), value in scrape.counters.items()
+            if value < before.counters.get((name, labels), 0.0)
+        }
         moved = {
-            key: value - (0.0 if restarted else known.get(key, 0.0))
-            for key, value in scrape.counters.items()
+            (name, labels): value
+            - (0.0 if _drafter(labels) in anew else before.counters.get((name, labels), 0.0))
+            for (name, labels), value in scrape.counters.items()
+            if _drafter(labels)[0] != RETIRED
         }
         return _by_drafter({key: value for key, value in moved.items() if value > 0})
 
@@ -99,8 +106,7 @@ def _by_drafter(moved: Mapping[Labelled, float]) -> dict[tuple[str, str], Increa
     accepted: dict[tuple[str, str], dict[int, int]] = {}
     requests: dict[tuple[str, str], dict[str, int]] = {}
     for (name, labels), value in moved.items():
-        label = dict(labels)
-        key = (label.get("pair", ""), label.get("drafter", ""))
+        label, key = dict(labels), _drafter(labels)
         if name in _SCALARS:
             scalars.setdefault(key, {})[_SCALARS[name]] = int(value)
         elif name == _REQUESTS:
@@ -122,6 +128,11 @@ def _by_drafter(moved: Mapping[Labelled, float]) -> dict[tuple[str, str], Increa
             requests.get(key, {}),
         )
     return result
+
+
+def _drafter(labels: tuple[tuple[str, str], ...]) -> tuple[str, str]:
+    label = dict(labels)
+    return label.get("pair", ""), label.get("drafter", "")
 
 
 def _position(label: Mapping[str, str]) -> int:

@@ -97,7 +97,7 @@ def read_series(path: Path) -> list[Entry]:
         for line in file:
             try:
                 entry = _entry(json.loads(line))
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, AttributeError):
                 continue
             found[_identity(entry)] = entry
     return sorted(found.values(), key=lambda entry: entry.at)

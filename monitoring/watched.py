@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from monitoring.baselines import FIRST_REQUESTS, Baseline, deviation
+from monitoring.baselines import LEARN_AT, Baseline, deviation
 from monitoring.detectors import Collapse, Cusum, weight
 from monitoring.diagnosis import Excursion, Facts, diagnose, mismatched
 from monitoring.series import Point
 from monitoring.windows import Served, acceptance, standardised, summarise
-from speculation.records import Alarm, Counts, Exchange
+from speculation.records import Alarm, Counts, Exchange, Interval
 
 WINDOW = 100  # requests in a point of the series
 KEPT = 200  # requests kept, for the estimate an alarm carries
@@ -43,9 +43,9 @@ class Watched:
     mismatched_since: float | None = None
     baseline: Baseline | None = None
     reported: Baseline | None = None  # the baseline as it was handed in
-    first: list[Counts] = field(
-        default_factory=list
-    )  # healthy requests, until a baseline is learnt
+    learning: bool = True  # until the baseline is known well or handed in, or an alarm ends it
+    first: list[Counts] = field(default_factory=list)  # healthy requests, to learn from
+    doubted: list[Counts] = field(default_factory=list)  # healthy only once the fall is over
     kept: list[Served] = field(default_factory=list)
     cusum: Cusum = field(default_factory=Cusum)
     collapse: Collapse = field(default_factory=Collapse)
@@ -57,6 +57,7 @@ class Watched:
         ours = expected.drafter in (None, self.drafter)
         if ours and expected.baseline is not None and expected.baseline != self.reported:
             self.reported = expected.baseline
+            self.learning, self.first, self.doubted = False, [], []
             self._compare_with(expected.baseline)
 
     def update(self, exchange: Exchange) -> Alarm | None:
@@ -115,28 +116,40 @@ class Watched:
             dead = self.collapse.update(
                 judged=counts.judged, accepted=counts.accepted, at=served.at
             )
-        if self.baseline is None:
-            self.first = [] if dead else [*self.first, counts]
-            if len(self.first) >= FIRST_REQUESTS:
-                self._compare_with(Baseline.of(self.first))
-            return
-        if dead:  # the fall is explained; a draft that comes back starts even
+        if dead:  # the fall is explained, and a draft that comes back starts even
             self.cusum = Cusum(allowance=self.cusum.allowance)
+            self.doubted = []
+            if self.baseline is None:
+                self.first = []
             return
-        deviates = deviation(counts, self.baseline)
-        if deviates is not None:
-            self.cusum.update(-deviates.value, at=served.at, weight=weight(deviates.judged))
+        if self.baseline is not None:
+            deviates = deviation(counts, self.baseline)
+            if deviates is not None:
+                self.cusum.update(-deviates.value, at=served.at, weight=weight(deviates.judged))
+        if self.learning:
+            self._learn(counts)
+
+    def _learn(self, counts: Counts) -> None:
+        """Learn from requests that belong to no fall: those since the sum left zero wait."""
+        self.doubted.append(counts)
+        if self.cusum.on:
+            self.learning, self.first, self.doubted = False, [], []
+        elif self.cusum.level == 0:
+            before, now = len(self.first), len(self.first) + len(self.doubted)
+            self.first, self.doubted = self.first + self.doubted, []
+            if any(before < n <= now for n in LEARN_AT):
+                self._compare_with(Baseline.of(self.first))
+            if now >= LEARN_AT[-1]:
+                self.learning, self.first = False, []
 
     def _compare_with(self, baseline: Baseline) -> None:
         self.baseline = baseline
-        self.first = []
         self.cusum = Cusum(allowance=Cusum().allowance + baseline.excess_uncertainty)
         self.collapse = Collapse(alive=max(baseline.acceptance.estimate / 2, 0.01))
 
     def _facts(self, at: float) -> Facts:
         fall, excursion = self.cusum, self.collapse.excursion
         present = excursion if excursion.on else fall
-        since_fall = [one.counts for one in self.kept if one.at >= present.since]
         return Facts(
             pair=self.pair,
             drafter=self.drafter,
@@ -147,9 +160,12 @@ class Watched:
             dead=_seen(excursion),
             dying=excursion.level > 0 and fall.level < 2 * fall.threshold,
             fallen=_seen(fall),
-            recent=acceptance(since_fall) if present.on else None,
+            recent=self._since(present.since) if present.on else None,
             baseline=self.baseline.acceptance if self.baseline else None,
         )
+
+    def _since(self, since: float) -> Interval | None:
+        return acceptance([one.counts for one in self.kept if one.at >= since])
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -165,6 +181,7 @@ class Watched:
                 "baseline": baseline("baseline"),
                 "reported": baseline("reported"),
                 "first": [Counts.from_json(one) for one in stored["first"]],
+                "doubted": [Counts.from_json(one) for one in stored["doubted"]],
                 "kept": [
                     Served(**{**one, "counts": Counts.from_json(one["counts"])})
                     for one in stored["kept"]

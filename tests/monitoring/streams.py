@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from speculation.records import Counts
+
+Shift = NDArray[np.float64]  # of the mean, for each request
 
 HEALTHY = (0.70,) * 8
 HEAD = (0.78, 0.70, 0.62, 0.56, 0.52, 0.49, 0.47, 0.45)  # a head's hazards fall along positions
@@ -20,7 +23,7 @@ def stream(
     draft_len: int = 4,
     tokens: int = 48,
     correlation: float = 0.10,
-    shift: np.ndarray | float = 0.0,
+    shift: Shift | float = 0.0,
     length_follows_acceptance: bool = False,
 ) -> list[Counts]:
     """`requests` requests of about `tokens` emitted tokens each.
