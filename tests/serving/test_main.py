@@ -1,0 +1,247 @@
+"""How a server begins and ends: a taken port, refused folders, SIGTERM once and twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from serving.loading import RefusedPairError
+from serving.main import PortInUseError, listen, serve
+from serving.settings import ServeSettings
+from speculation.drafters import DraftError
+from speculation.target import ModelFolderError
+from tests.serving.served import Served, serving
+
+ROOT = Path(__file__).parents[2]
+COMPLETIONS = "/v1/completions"
+STREAMS = 50
+SERVER = """
+import json, logging, sys
+from pathlib import Path
+from serving.main import serve
+from serving.settings import ServeSettings
+logging.basicConfig(level="INFO")
+given = json.loads(sys.argv[1])
+sys.exit(serve(ServeSettings(home=Path(given["home"]), target=Path(given["target"]),
+                             port=given["port"], slots=given["slots"], grace_seconds=120,
+                             queue_tokens=100_000)))
+"""
+
+
+def test_a_port_in_use_is_said_before_anything_is_loaded(
+    target_folder: Path, tmp_path: Path
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(PortInUseError, match=f"port {port} .* is in use: .*--port"):
+            serve(ServeSettings(home=tmp_path, target=target_folder, port=port), environ={})
+
+
+def test_a_host_that_is_none_of_ours_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"203\.0\.113\.9"):
+        listen("203.0.113.9", 0)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind", "said"),
+    [
+        ("no target", ValueError, "config.json"),
+        ("no weights", ValueError, "safetensors"),
+        ("truncated draft", ValueError, "draft"),
+        ("another draft", (DraftError, RefusedPairError), "head|draft"),
+    ],
+)
+def test_folders_that_cannot_be_served_end_the_server_with_the_reason(
+    target_folder: Path,
+    draft_folder: Path,
+    tmp_path: Path,
+    spoil: str,
+    kind: type[Exception],
+    said: str,
+) -> None:
+    target, draft = tmp_path / "target", tmp_path / "draft"
+    for folder, source in ((target, target_folder), (draft, draft_folder)):
+        folder.mkdir()
+        for path in source.iterdir():
+            (folder / path.name).write_bytes(path.read_bytes())
+    weights = draft / "model.safetensors"
+    if spoil == "no target":
+        (target / "config.json").unlink()
+    elif spoil == "no weights":
+        (target / "model.safetensors").unlink()
+    elif spoil == "truncated draft":
+        weights.write_bytes(weights.read_bytes()[:-100])
+    else:
+        config = json.loads((draft / "config.json").read_text())
+        (draft / "config.json").write_text(json.dumps(config | {"vocab_size": 77}))
+    server = Served(ServeSettings(home=tmp_path / "home", target=target, draft=str(draft)))
+    server.thread.join(20)
+    server.close()
+    assert isinstance(server.error, kind)
+    assert isinstance(server.error, (ValueError, ModelFolderError))
+    with pytest.raises(type(server.error), match=said):
+        raise server.error
+
+
+class Stream(threading.Thread):
+    """Reads one streamed answer to its end."""
+
+    def __init__(self, url: str, tokens: int) -> None:
+        super().__init__()
+        self.url, self.tokens, self.lines = url, tokens, list[str]()
+        self.error: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        body: dict[str, Any] = {"prompt": [9], "max_tokens": self.tokens, "temperature": 0}
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+        try:
+            with httpx.stream("POST", self.url + COMPLETIONS, json=body, timeout=60) as answer:
+                self.lines = [line for line in answer.iter_lines() if line]
+        except httpx.HTTPError as error:
+            self.error = error
+
+    @property
+    def whole(self) -> bool:
+        if self.error is not None or not self.lines or self.lines[-1] != "data: [DONE]":
+            return False
+        usage = json.loads(self.lines[-2].removeprefix("data: "))["usage"]
+        return bool(usage["completion_tokens"] == self.tokens)
+
+
+def refused_while(url: str, streams: list[Stream]) -> list[httpx.Response]:
+    """Requests that come while the server drains."""
+    answers = []
+    while any(stream.is_alive() for stream in streams):
+        try:
+            answers.append(httpx.post(url + COMPLETIONS, json={"prompt": "x"}, timeout=60))
+        except httpx.TransportError:  # it has ended
+            break
+        time.sleep(0.05)
+    return answers
+
+
+def test_sigterm_finishes_what_runs_and_turns_away_what_comes(
+    target_folder: Path, tmp_path: Path
+) -> None:
+    settings = ServeSettings(home=tmp_path, target=target_folder, draft="none", slots=2)
+    with serving(settings) as served:
+        served.slow(0.005)
+        streams = [Stream(served.url, 40) for _ in range(5)]
+        page = served.client.get
+        served.until(lambda: "paceline_running_requests 5.0" in page("/metrics").text)
+        served.signal(signal.SIGTERM)
+        served.until(lambda: page("/health/ready").status_code == 503)
+        answers = refused_while(served.url, streams)
+        served.thread.join(20)
+    assert [stream.whole for stream in streams] == [True] * 5
+    assert answers
+    assert {answer.status_code for answer in answers} == {503}
+    assert all(int(answer.headers["retry-after"]) >= 1 for answer in answers)
+    assert served.exit_code == 0
+
+
+def test_a_second_sigterm_is_fast(target_folder: Path, tmp_path: Path) -> None:
+    settings = ServeSettings(home=tmp_path, target=target_folder, draft="none")
+    with serving(settings) as served:
+        served.slow(0.05)
+        stream = Stream(served.url, 900)
+        served.until(lambda: "running_requests 1.0" in served.client.get("/metrics").text)
+        begun = time.monotonic()
+        served.signal(signal.SIGTERM)
+        served.signal(signal.SIGTERM)
+        served.thread.join(20)
+        took = time.monotonic() - begun
+        stream.join()
+    assert took < 3
+    assert not stream.whole
+    assert served.exit_code == 143
+
+
+def test_what_outlasts_the_grace_is_cut_and_the_server_still_ends_well(
+    target_folder: Path, tmp_path: Path
+) -> None:
+    settings = ServeSettings(home=tmp_path, target=target_folder, draft="none", grace_seconds=0.2)
+    with serving(settings) as served:
+        served.slow(0.05)
+        stream = Stream(served.url, 900)
+        served.until(lambda: "running_requests 1.0" in served.client.get("/metrics").text)
+        served.signal(signal.SIGTERM)
+        served.thread.join(20)
+        stream.join()
+    assert served.exit_code == 0
+    assert json.loads(stream.lines[-1].removeprefix("data: "))["error"]["type"] == "server_error"
+
+
+@contextmanager
+def child(target: Path, home: Path, *, slots: int) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    given = json.dumps({"home": str(home), "target": str(target), "port": port, "slots": slots})
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, "-c", SERVER, given]
+    with subprocess.Popen(argv, env=environ, cwd=home, stderr=subprocess.DEVNULL) as process:
+        url = f"http://127.0.0.1:{port}"
+        try:
+            end = time.monotonic() + 60
+            while time.monotonic() < end and process.poll() is None:
+                try:
+                    if httpx.get(f"{url}/health/ready").status_code == 200:
+                        break
+                except httpx.TransportError:
+                    pass
+                time.sleep(0.1)
+            yield process, url
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_sigterm_under_fifty_streams_truncates_none_and_exits_with_zero(
+    target_folder: Path, tmp_path: Path
+) -> None:
+    with child(target_folder, tmp_path, slots=8) as (process, url):
+        streams = [Stream(url, 200) for _ in range(STREAMS)]
+        while f"running_requests {STREAMS}" not in httpx.get(f"{url}/metrics").text:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        answers = refused_while(url, streams)
+        for stream in streams:
+            stream.join()
+        assert process.wait(30) == 0
+    assert sum(stream.whole for stream in streams) == STREAMS
+    assert answers
+    assert {answer.status_code for answer in answers} == {503}
+
+
+@pytest.mark.slow
+def test_a_second_sigterm_ends_the_process_at_once(target_folder: Path, tmp_path: Path) -> None:
+    with child(target_folder, tmp_path, slots=1) as (process, url):
+        streams = [Stream(url, 900) for _ in range(20)]
+        while "running_requests 20" not in httpx.get(f"{url}/metrics").text:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 143
+        assert time.monotonic() - begun < 15  # its streams would take half a minute and more
+        for stream in streams:
+            stream.join()

@@ -1,0 +1,84 @@
+"""Metrics: what Prometheus reads is right, bounded, and never falls."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from serving.metrics import MOST_PAIRS, Metrics
+from speculation.records import Counts
+
+COUNTS = Counts(3, 2, 12, 9, (3, 2, 1, 1), (2, 1, 1, 0))
+
+
+def fresh() -> Metrics:
+    return Metrics(CollectorRegistry())
+
+
+def use(metrics: Metrics, pair: str, drafter: str = "head") -> None:
+    metrics.request(pair, drafter, "stop")
+    metrics.exchange(
+        pair, drafter, COUNTS, latency_seconds=0.3, first_token_seconds=0.02, queue_seconds=0.0
+    )
+
+
+def sums(metrics: Metrics) -> dict[str, float]:
+    """Every counter summed over its pairs."""
+    totals: dict[str, float] = defaultdict(float)
+    for family in text_string_to_metric_families(metrics.text().decode()):
+        for sample in family.samples:
+            labels = {k: v for k, v in sample.labels.items() if k != "pair"}
+            totals[f"{sample.name}{sorted(labels.items())}"] += sample.value
+    return totals
+
+
+def test_the_counts_are_those_of_the_exchange() -> None:
+    metrics = fresh()
+    use(metrics, "p-1")
+    text = metrics.text().decode()
+    for line in (
+        'paceline_rounds_total{drafter="head",pair="p-1"} 3.0',
+        'paceline_plain_forwards_total{drafter="head",pair="p-1"} 2.0',
+        'paceline_drafted_tokens_total{drafter="head",pair="p-1"} 12.0',
+        'paceline_emitted_tokens_total{drafter="head",pair="p-1"} 9.0',
+        'paceline_judged_tokens_total{drafter="head",pair="p-1",position="1"} 2.0',
+        'paceline_accepted_tokens_total{drafter="head",pair="p-1",position="0"} 2.0',
+        'paceline_requests_total{drafter="head",outcome="stop",pair="p-1"} 1.0',
+        'paceline_request_latency_seconds_bucket{drafter="head",le="0.25",pair="p-1"} 0.0',
+        'paceline_request_latency_seconds_bucket{drafter="head",le="0.5",pair="p-1"} 1.0',
+        'paceline_request_latency_seconds_count{drafter="head",pair="p-1"} 1.0',
+        'paceline_first_token_seconds_sum{drafter="head",pair="p-1"} 0.02',
+        'paceline_queue_wait_seconds_bucket{drafter="head",le="+Inf",pair="p-1"} 1.0',
+        "paceline_running_requests 0.0",
+        'paceline_swaps_total{outcome="switched"} 0.0',
+    ):
+        assert line in text.splitlines(), line
+
+
+@given(pairs=st.lists(st.integers(0, 60), min_size=1, max_size=80))
+@settings(max_examples=8)
+def test_no_sum_ever_falls_and_no_number_of_pairs_grows_the_page(pairs: list[int]) -> None:
+    metrics = fresh()
+    before: dict[str, float] = {}
+    for pair in pairs:
+        use(metrics, f"p-{pair}", ("head", "ngram")[pair % 2])
+        now = sums(metrics)
+        assert all(now[name] >= value for name, value in before.items())
+        before = now
+    rounds = [value for name, value in before.items() if name.startswith("paceline_rounds_total")]
+    assert sum(rounds) == COUNTS.rounds * len(pairs)
+    seen = set(re.findall(r'pair="([^"]+)"', metrics.text().decode()))
+    assert len(seen) <= MOST_PAIRS + 1
+
+
+def test_the_pair_in_use_keeps_figures_of_its_own() -> None:
+    metrics = fresh()
+    for number in range(3 * MOST_PAIRS):
+        use(metrics, "p-in-use")
+        use(metrics, f"p-{number}")
+    assert 'paceline_rounds_total{drafter="head",pair="p-in-use"} 144.0' in metrics.text().decode()
