@@ -66,7 +66,7 @@ class RowCache:
     def update(
         self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Store `keys` and `values` [B, H, T, D]; returns all that the rows hold, [B, H, end, D]."""
+        """Store `keys` and `values` [B, H, T, D]; returns all the rows hold, [B, H, end, D]."""
         return self._store(self.keys[layer], keys), self._store(self.values[layer], values)
 
     def _store(self, stored: Tensor, new: Tensor) -> Tensor:

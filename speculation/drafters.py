@@ -128,7 +128,10 @@ class HeadDrafter:
                 chosen = logits.argmax(dim=-1)
             else:
                 law = torch.stack(
-                    [probabilities(row, ask.sampling) for row, ask in zip(logits, asks, strict=True)]
+                    [
+                        probabilities(row, ask.sampling)
+                        for row, ask in zip(logits, asks, strict=True)
+                    ]
                 )
                 chosen = draw(law, streams)
                 laws.append(law)
@@ -136,12 +139,16 @@ class HeadDrafter:
             if step + 1 < longest:
                 positions = positions + 1
                 embedded = self.embedding[drafted[-1]][:, None]
-                state = self.head.step(embedded, state[:, None], positions[:, None], self.cache, rows)
+                state = self.head.step(
+                    embedded, state[:, None], positions[:, None], self.cache, rows
+                )
                 state = state[:, 0]
         ids = torch.stack(drafted, dim=1).tolist()
         return Proposal(
             [row[: ask.length] for row, ask in zip(ids, asks, strict=True)],
-            None if greedy else [self._full(laws, place, ask.length) for place, ask in enumerate(asks)],
+            None
+            if greedy
+            else [self._full(laws, place, ask.length) for place, ask in enumerate(asks)],
         )
 
     def _full(self, laws: list[Tensor], place: int, length: int) -> Tensor:

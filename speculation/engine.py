@@ -31,7 +31,7 @@ Observer = Callable[[str, Tensor | None, Tensor], None]
 class Engine:
     """Decodes requests with any of `drafters`, chosen per request by name.
 
-    `slots` sequences run at once, each of at most `max_len` tokens, prompt included; the others wait.
+    `slots` sequences run at once, each of at most `max_len` tokens with its prompt; others wait.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Engine:
         length = len(request.prompt_ids)
         if not request.prompt_ids or request.max_tokens < 1:
             raise ValueError(
-                f"{length} prompt tokens, max_tokens {request.max_tokens}: wanted at least 1 of each"
+                f"{length} prompt tokens, max_tokens {request.max_tokens}: wanted 1 or more of each"
             )
         if length + request.max_tokens > self.max_len:
             raise ValueError(
@@ -312,9 +312,7 @@ class Engine:
             self._move(last, len(self._running), row, len(last.tokens))
         if self._prefilling is not None:
             prefilling = self._prefilling
-            self._move(
-                prefilling, len(self._running) + 1, len(self._running), prefilling.prefilled
-            )
+            self._move(prefilling, len(self._running) + 1, len(self._running), prefilling.prefilled)
 
     def _move(self, sequence: Running, source: int, row: int, length: int) -> None:
         self._cache.move(source, row, length)

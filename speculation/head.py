@@ -5,8 +5,8 @@ states at position t and the embedding of token t + 1, and proposes token t + 2.
 state exists yet (while drafting), the head's own output stands in for it.
 
 The parameter names and `config.json` are those that vLLM loads as `LlamaForCausalLMEagle3`. The
-token embedding is the target's and is not stored; the output layer covers a reduced vocabulary, with
-`d2t` (draft id -> target id minus draft id) and `t2d` (which target ids the draft has).
+token embedding is the target's and is not stored; the output layer covers a reduced vocabulary,
+with `d2t` (draft id -> target id minus draft id) and `t2d` (which target ids the draft has).
 """
 
 from __future__ import annotations
@@ -34,10 +34,19 @@ from speculation.target import ModelFolderError, Target, feature_layers, read_co
 ARCHITECTURE = "LlamaForCausalLMEagle3"
 
 
+class HeadConfig(LlamaConfig):  # type: ignore[misc]  # transformers' configs are built by decorators
+    """A Llama configuration with what vLLM adds to it for EAGLE-3."""
+
+    num_key_value_heads: int
+    head_dim: int
+    draft_vocab_size: int
+    eagle_aux_hidden_state_layer_ids: list[int]
+
+
 class HeadAttention(nn.Module):
     """Attention whose queries, keys and values read 2H: normed embedding beside normed state."""
 
-    def __init__(self, config: LlamaConfig) -> None:
+    def __init__(self, config: HeadConfig) -> None:
         super().__init__()
         self.head_dim = config.head_dim
         width, kv_width = config.num_attention_heads * self.head_dim, self.kv_width(config)
@@ -47,18 +56,19 @@ class HeadAttention(nn.Module):
         self.o_proj = nn.Linear(width, config.hidden_size, bias=False)
 
     @staticmethod
-    def kv_width(config: LlamaConfig) -> int:
+    def kv_width(config: HeadConfig) -> int:
         return int(config.num_key_value_heads * config.head_dim)
 
     def split(self, projected: Tensor) -> Tensor:
         """[B, T, n * D] as [B, n, T, D]."""
-        return projected.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        split: Tensor = projected.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        return split
 
 
 class HeadLayer(nn.Module):
     """The one decoder layer."""
 
-    def __init__(self, config: LlamaConfig) -> None:
+    def __init__(self, config: HeadConfig) -> None:
         super().__init__()
         self.self_attn = HeadAttention(config)
         self.mlp = LlamaMLP(config)
@@ -71,7 +81,7 @@ class HeadLayer(nn.Module):
         return torch.cat([self.input_layernorm(embedded), self.hidden_norm(state)], dim=-1)
 
     def finish(self, attended: Tensor, state: Tensor) -> Tensor:
-        """The layer's output [B, T, H] from the attention's [B, n, T, D]; the residual is `state`."""
+        """The layer's output [B, T, H] from its attention's [B, n, T, D] and the residual."""
         joined = attended.transpose(1, 2).flatten(2)
         after = state + self.self_attn.o_proj(joined)
         output: Tensor = after + self.mlp(self.post_attention_layernorm(after))
@@ -84,7 +94,7 @@ class Head(nn.Module):
     d2t: Tensor  # [draft vocabulary] target id minus draft id
     t2d: Tensor  # [V] whether the draft has this target id
 
-    def __init__(self, config: LlamaConfig) -> None:
+    def __init__(self, config: HeadConfig) -> None:
         super().__init__()
         self.config = config
         hidden, draft_vocab = config.hidden_size, config.draft_vocab_size
@@ -149,11 +159,11 @@ class Head(nn.Module):
         )
 
 
-def head_config(target: Target, *, draft_vocab: int) -> LlamaConfig:
+def head_config(target: Target, *, draft_vocab: int) -> HeadConfig:
     """The configuration of a head for `target`."""
     source = target.config
     heads = source.num_attention_heads
-    return LlamaConfig(
+    return HeadConfig(
         architectures=[ARCHITECTURE],
         hidden_size=source.hidden_size,
         intermediate_size=source.intermediate_size,
@@ -174,7 +184,10 @@ def head_config(target: Target, *, draft_vocab: int) -> LlamaConfig:
 def save_head(head: Head, folder: Path) -> None:
     """Write `folder`/config.json and model.safetensors, in the head's own dtype."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = {**head.config.to_dict(), "dtype": str(head.lm_head.weight.dtype).removeprefix("torch.")}
+    written = {
+        **head.config.to_dict(),
+        "dtype": str(head.lm_head.weight.dtype).removeprefix("torch."),
+    }
     (folder / "config.json").write_text(json.dumps(written, indent=2, sort_keys=True) + "\n")
     tensors = {name: tensor.contiguous() for name, tensor in head.state_dict().items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -192,11 +205,13 @@ def load_head(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Head
         tensors = load_file(folder / "model.safetensors")
     except (FileNotFoundError, SafetensorError) as error:
         raise ModelFolderError(f"{folder}/model.safetensors cannot be read: {error}") from error
-    head = Head(LlamaConfig(**config))
+    head = Head(HeadConfig(**config))
     try:
         head.load_state_dict(tensors)
     except RuntimeError as error:
-        raise ModelFolderError(f"{folder} does not hold the head its config names: {error}") from error
+        raise ModelFolderError(
+            f"{folder} does not hold the head its config names: {error}"
+        ) from error
     head = head.to(device).eval().requires_grad_(False)
     for module in (head.fc, head.midlayer, head.norm, head.lm_head):
         module.to(dtype)

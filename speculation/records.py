@@ -184,7 +184,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the gate says of a candidate: FAIL if any rule failed, PASS only if every rule passed."""
+    """What the gate says of a candidate: FAIL if any rule failed, PASS only if all passed."""
 
     phase: Phase
     findings: tuple[Finding, ...]
@@ -206,9 +206,7 @@ class Verdict:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Verdict:
-        return cls(
-            Phase(stored["phase"]), tuple(Finding.from_json(f) for f in stored["findings"])
-        )
+        return cls(Phase(stored["phase"]), tuple(Finding.from_json(f) for f in stored["findings"]))
 
 
 @dataclass(frozen=True, slots=True)

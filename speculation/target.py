@@ -122,8 +122,8 @@ def load_target(folder: Path, *, dtype: str = "auto", device: str = "cpu") -> Ta
         )
     if "auto_map" in config:
         raise ModelFolderError(
-            f"{folder}/config.json has auto_map, code that would come with the model: Paceline runs "
-            "no such code; use a model of an architecture that transformers has"
+            f"{folder}/config.json has auto_map, code that comes with the model: Paceline runs no "
+            "such code; use a model of an architecture that transformers has"
         )
     if dtype not in DTYPES:
         raise ModelFolderError(f"dtype {dtype!r}: wanted one of {', '.join(DTYPES)}")
@@ -139,7 +139,8 @@ def load_target(folder: Path, *, dtype: str = "auto", device: str = "cpu") -> Ta
         )
     except Exception as error:  # transformers and safetensors raise many kinds for a bad folder
         raise ModelFolderError(f"{folder} could not be loaded: {error}") from error
-    model = model.to(device).eval().requires_grad_(False)
+    model.to(torch.device(device))  # type: ignore[arg-type]  # its decorator hides `self`
+    model.eval().requires_grad_(False)
     return Target(model, torch.device(device), next(model.parameters()).dtype)
 
 

@@ -21,7 +21,9 @@ def accept_count(
     width = draft_ids.shape[1]
     chosen = draft_ids[..., None]
     target = target_probs.gather(-1, chosen)[..., 0]
-    draft = torch.ones_like(target) if draft_probs is None else draft_probs.gather(-1, chosen)[..., 0]
+    draft = (
+        torch.ones_like(target) if draft_probs is None else draft_probs.gather(-1, chosen)[..., 0]
+    )
     # u * draft < target is u < target / draft without a division by zero.
     kept = uniform * draft < target
     kept &= torch.arange(width, device=draft_ids.device) < draft_lens[:, None]
@@ -53,12 +55,14 @@ def next_probs(
         draft = draft_probs[rows, place]
     residual = (target - draft).clamp(min=0)
     mass = residual.sum(dim=-1, keepdim=True)
-    residual = torch.where(mass > 0, residual / mass.clamp(min=torch.finfo(mass.dtype).tiny), target)
+    residual = torch.where(
+        mass > 0, residual / mass.clamp(min=torch.finfo(mass.dtype).tiny), target
+    )
     return torch.where(rejected[:, None], residual, target)
 
 
 def greedy_accept_count(best: Tensor, draft_ids: Tensor, draft_lens: Tensor) -> Tensor:
-    """The limit of temperature 0: keep drafted tokens while they are the target's `best` [B, K+1]."""
+    """The limit of temperature 0: keep drafted tokens while they are the `best` [B, K + 1]."""
     width = draft_ids.shape[1]
     kept = best[:, :width] == draft_ids
     kept &= torch.arange(width, device=draft_ids.device) < draft_lens[:, None]

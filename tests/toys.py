@@ -1,4 +1,4 @@
-"""Toy models made in the process: a tiny Llama with a real byte-level tokenizer, and drafts for it."""
+"""Toy models made in the process: a tiny Llama with a real tokenizer, and drafts for it."""
 
 from __future__ import annotations
 

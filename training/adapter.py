@@ -42,8 +42,8 @@ def merge(base: Path, adapter: Path, out: Path) -> Path:
     shutil.rmtree(unfinished, ignore_errors=True)
     merged.save_pretrained(unfinished)
     for path in base.iterdir():
-        if path.is_file() and path.suffix != ".safetensors" and not (unfinished / path.name).exists():
-            if path.name != "model.safetensors.index.json":
-                shutil.copy2(path, unfinished / path.name)
+        weights = path.suffix == ".safetensors" or path.name.endswith(".index.json")
+        if path.is_file() and not weights and not (unfinished / path.name).exists():
+            shutil.copy2(path, unfinished / path.name)
     os.replace(unfinished, out)
     return out

@@ -1,4 +1,4 @@
-"""Real prompts without a download: the functions and classes of the installed Python standard library.
+"""Real prompts without a download: the functions and classes of the installed standard library.
 
 Each one whose docstring is long enough becomes an example: its source without the docstring is
 the prompt, the docstring is the reference. Knows Python source; knows nothing of models or tokens.
@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 INSTRUCTION = "Explain what this Python {kind} does, in plain words, as its docstring."
-SKIPPED = frozenset({"test", "tests", "idlelib", "lib2to3", "site-packages", "turtledemo", "__pycache__"})
+SKIPPED = frozenset(
+    {"test", "tests", "idlelib", "lib2to3", "site-packages", "turtledemo", "__pycache__"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,17 +68,17 @@ def distill(
     embedding = target.embedding.detach()
     optimizer = torch.optim.AdamW(head.parameters(), lr=recipe.learning_rate, weight_decay=0.0)
     curves: list[dict[str, Any]] = []
-    best, epoch = -1.0, 0
+    best, finished = -1.0, 0
     checkpoint = out / "checkpoint.pt"
     if checkpoint.is_file():
         stored = torch.load(checkpoint, weights_only=True)
         head.load_state_dict(stored["head"])
         optimizer.load_state_dict(stored["optimizer"])
-        curves, best, epoch = stored["curves"], stored["best"], stored["epoch"]
+        curves, best, finished = stored["curves"], stored["best"], stored["epoch"]
 
     per_epoch = math.ceil(len(training) / recipe.batch)
     total = per_epoch * recipe.epochs
-    for epoch in range(epoch, recipe.epochs):
+    for epoch in range(finished, recipe.epochs):
         losses = []
         for number, batch in enumerate(_batches(training, recipe, epoch)):
             done = epoch * per_epoch + number

@@ -43,7 +43,9 @@ def warm_head(start: Head, target: Target, token_ids: Tensor) -> Head:
     """The head `start` for the draft vocabulary `token_ids`; new tokens get the target's rows."""
     config = head_config(target, draft_vocab=len(token_ids))
     head = Head(config)
-    kept = {k: v for k, v in start.state_dict().items() if k not in ("d2t", "t2d", "lm_head.weight")}
+    kept = {
+        k: v for k, v in start.state_dict().items() if k not in ("d2t", "t2d", "lm_head.weight")
+    }
     head.load_state_dict(kept, strict=False)
     head.choose_tokens(token_ids)
     with torch.no_grad():

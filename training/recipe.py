@@ -1,4 +1,4 @@
-"""How a draft is made, as plain values. Standard library only, so that a control host can read it."""
+"""How a draft is made, as plain values. Standard library only: a control host reads it too."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,7 +48,12 @@ class _Recorder:
         ids = torch.tensor([*prompt, *answer], dtype=torch.int32)
         states = torch.cat(self.states.pop(request_id))[: len(ids) - 1]
         return Response(
-            request_id, len(prompt), ids, states.cpu(), torch.cat(top_ids).cpu(), torch.cat(top_probs).cpu()
+            request_id,
+            len(prompt),
+            ids,
+            states.cpu(),
+            torch.cat(top_ids).cpu(),
+            torch.cat(top_probs).cpu(),
         )
 
 
@@ -77,7 +83,9 @@ def regenerate(
     done = {response.prompt_id for path in shards(out) for response in read_shard(path)}
     missing = [(key, ids) for key, ids in chosen if key not in done]
     progress(len(done), len(chosen), "responses")
-    _answer(target, missing, _stop_ids(target, tokenizer), out, len(done), len(chosen), recipe, progress)
+    _answer(
+        target, missing, _stop_ids(target, tokenizer), out, len(done), len(chosen), recipe, progress
+    )
     return out
 
 
@@ -85,11 +93,11 @@ def encode(
     tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Prompt], recipe: Recipe
 ) -> list[tuple[str, tuple[int, ...]]]:
     """The first `recipe.responses` prompts that fit, as ids under the target's chat template."""
-    chosen = []
+    chosen: list[tuple[str, tuple[int, ...]]] = []
     for prompt in prompts:
         if len(chosen) == recipe.responses:
             break
-        encoded = tokenizer.apply_chat_template(
+        encoded: Any = tokenizer.apply_chat_template(
             [dict(message) for message in prompt.messages], add_generation_prompt=True
         )
         ids = tuple(encoded["input_ids"])

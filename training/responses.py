@@ -1,7 +1,7 @@
 """What regeneration leaves on disk for distillation: shards of the target's own answers.
 
-A shard is a safetensors file of whole responses; it appears under its name only when it is complete,
-so that a killed regeneration loses one shard at most. Knows tensors; knows no text.
+A shard is a safetensors file of whole responses; it appears under its name only when complete, so
+that a killed regeneration loses one shard at most. Knows tensors; knows no text.
 """
 
 from __future__ import annotations

