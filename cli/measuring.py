@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,12 +50,17 @@ def evaluate(
     """
     from configuration.prompts import read_prompts
     from configuration.settings import Measuring, Pairing
+    from evaluation.gate import judge
+    from evaluation.page import page
+    from evaluation.plan import plan
+    from evaluation.plots import draw
     from evaluation.policy import Policy
     from evaluation.summary import rows
     from flows.trial import run_trial
     from registry.compatibility import compare
 
     asked = read_prompts(prompts)[:count]
+    policy = Policy(prompts=len(asked))
     arms = {"candidate": draft, **({"incumbent": incumbent} if incumbent else {})}
     for name, kind in arms.items():
         answer = compare(target, kind)
@@ -62,6 +68,9 @@ def evaluate(
             emit({"arm": name, **_plain(answer)}, [f"the {name} cannot serve:", *answer.reasons])
             raise typer.Exit(Exit.NO)
     measurement = Measuring(max_tokens=max_tokens, temperature=temperature, concurrency=concurrency)
+    if incumbent:
+        planned = plan(policy, draft_len=draft_len, answer_tokens=max_tokens)
+        print(*planned.sentences, sep="\n", file=sys.stderr)
     with progress_bars() as progress:
         report = run_trial(
             target,
@@ -69,13 +78,15 @@ def evaluate(
             asked,
             out,
             line=Pairing(draft_len=draft_len, measurement=measurement),
-            speed_prompts=Policy(prompts=len(asked)).speed_prompts,
+            speed_prompts=policy.speed_prompts,
             progress=progress,
         )
+    shown = out / "report.html"
+    shown.write_text(page(report, judge(report, policy), draw(report, out)), encoding="utf-8")
     measured = rows(report)
     emit(
-        {"report": out / "report.json", "digest": report.digest, "rows": measured},
-        [*figures(measured), f"report: {out / 'report.json'}"],
+        {"report": out / "report.json", "page": shown, "digest": report.digest, "rows": measured},
+        [*figures(measured), f"report: {out / 'report.json'}, to read: {shown}"],
     )
 
 

@@ -82,9 +82,10 @@ class Settings:
         for name in self.pairings:
             if not NAME.fullmatch(name):
                 raise ValueError(f"got the pairing name {name!r}, wanted {NAME.pattern}")
-        for key, url in (("registry", self.registry), ("prefect", self.prefect)):
-            if url and not url.startswith(("http://", "https://")):
-                raise ValueError(f"got {key} = {url!r}, wanted an http(s) URL or nothing")
+        if self.registry and not self.registry.startswith(("http://", "https://", "sqlite:///")):
+            raise ValueError(f"got registry = {self.registry!r}, wanted an http(s) URL or nothing")
+        if self.prefect and not self.prefect.startswith(("http://", "https://")):
+            raise ValueError(f"got prefect = {self.prefect!r}, wanted an http(s) URL or nothing")
 
     def pairing(self, name: str | None = None) -> Pairing:
         """The pairing of that name, or the only one; ConfigurationError where there is none."""

@@ -1,0 +1,236 @@
+"""The commands over real folders, a real registry and a real server; toys for models."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+from configuration.prompts import write_prompts
+from registry.schema import prepare_database
+from registry.store import Store
+from speculation.records import Phase, Prompt
+from tests.registry import tiny
+from tests.registry.conftest import registered
+
+
+def run(*arguments: str | Path) -> tuple[int, Any, str]:
+    """Exit code, what was printed as JSON, and stderr."""
+    result = CliRunner().invoke(app, [*(str(argument) for argument in arguments), "--json"])
+    printed = [json.loads(line) for line in result.stdout.splitlines()]
+    return result.exit_code, printed[-1] if printed else None, result.stderr
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tiny.target(tmp_path / "target")
+
+
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("migrated") / "mlflow.db"
+    prepare_database(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def registry(migrated: Path, tmp_path: Path) -> str:
+    (tmp_path / "mlflow").mkdir()
+    return f"sqlite:///{shutil.copy(migrated, tmp_path / 'mlflow' / 'mlflow.db')}"
+
+
+def test_a_fingerprint_is_of_content(target: Path, tmp_path: Path) -> None:
+    code, first, _ = run("fingerprint", target)
+    moved = shutil.copytree(target, tmp_path / "moved")
+    assert code == 0
+    assert run("fingerprint", moved)[1] == first
+    tiny.target(moved, seed=1)
+    changed = run("fingerprint", moved)[1]
+    assert changed["weights"] != first["weights"]
+    assert changed["tokenizer"] == first["tokenizer"]
+
+
+def test_a_folder_without_weights_is_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    code, printed, errors = run("fingerprint", tmp_path)
+    assert code == 2
+    assert "safetensors" in printed["error"]
+    assert "safetensors" in errors
+
+
+def test_a_draft_that_fits_is_told_from_one_that_does_not(target: Path, tmp_path: Path) -> None:
+    head = tiny.head(tmp_path / "head")
+    assert run("check", target, head)[:2] == (0, {"ok": True, "reasons": [], "notes": []})
+    (head / "config.json").write_text(
+        (head / "config.json").read_text().replace('"hidden_size": 8', '"hidden_size": 16')
+    )
+    code, printed, _ = run("check", target, head)
+    assert (code, printed["ok"]) == (1, False)
+    assert printed["reasons"]
+
+
+def test_a_release_is_announced_once(target: Path, tmp_path: Path, registry: str) -> None:
+    line = ("--pairing", "docstrings", "--registry", registry, "--home", tmp_path / "home")
+    code, first, _ = run("release", target, *line)
+    assert (code, first["version"]) == (0, 1)
+    assert run("release", target, *line)[1] == first
+    tiny.target(target, seed=1)
+    assert run("release", target, *line)[1]["version"] == 2
+
+
+def test_the_configured_target_is_released_where_none_is_named(
+    target: Path, tmp_path: Path, registry: str
+) -> None:
+    home = tmp_path / "home"
+    assert run("init", "line", target, "--home", home)[0] == 0
+    code, printed, _ = run("release", "--pairing", "line", "--registry", registry, "--home", home)
+    assert (code, printed["target"]) == (0, str(target))
+    code, _, errors = run("release", "--pairing", "other", "--registry", registry, "--home", home)
+    assert code == 2
+    assert "'other'" in errors
+
+
+def test_a_pair_is_promoted_shown_and_rolled_back(
+    target: Path, tmp_path: Path, registry: str
+) -> None:
+    store = Store(registry)
+    first = registered(store, target, tmp_path / "first", seed=1)
+    second = registered(store, target, tmp_path / "second", seed=2)
+    failed = registered(store, target, tmp_path / "third", seed=3, phase=Phase.FAIL)
+    line = ("--pairing", "docstrings", "--registry", registry, "--home", tmp_path)
+
+    assert run("promote", str(first.version), *line)[0] == 0
+    code, told, _ = run("promote", str(second.version), *line, "--expect", "0")
+    assert (code, told["outcome"]) == (1, "overtaken")
+    assert run("promote", str(second.version), *line, "--expect", str(first.version))[0] == 0
+    code, told, _ = run("promote", str(failed.version), *line)
+    assert (code, told["outcome"]) == (1, "refused")
+    assert run("promote", "99", *line)[0] == 2
+
+    _, shown, _ = run("status", *line)
+    (state,) = shown["pairings"]
+    assert [pair["version"] for pair in state["pairs"] if "champion" in pair["aliases"]] == [
+        second.version
+    ]
+    assert (shown["served"], shown["alarms"]) == (None, [])
+
+    code, told, _ = run("rollback", *line)
+    assert (code, told["champion"]["version"]) == (0, first.version)
+    code, told, _ = run("rollback", *line)
+    assert (code, told["outcome"]) == (1, "refused")
+
+
+def test_status_reads_well(target: Path, tmp_path: Path, registry: str) -> None:
+    registered(Store(registry), target, tmp_path / "first")
+    arguments = ["status", "--pairing", "docstrings", "--registry", registry]
+    result = CliRunner().invoke(app, [*arguments, "--home", str(tmp_path)])
+    assert result.exit_code == 0
+    assert "docstrings: champion none yet" in result.stdout
+    assert "PASS" in result.stdout
+    assert "0.610" in result.stdout
+
+
+def test_a_registry_that_is_away_is_a_fault(tmp_path: Path) -> None:
+    away = ("--registry", "http://127.0.0.1:9", "--home", tmp_path)
+    code, _, errors = run("promote", "1", "--pairing", "docstrings", *away)
+    assert code == 4
+    assert "does not answer" in errors
+
+
+def test_a_home_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
+    code, _, errors = run("status", "--home", tmp_path / "none")
+    assert code == 2
+    assert "paceline init" in " ".join(errors.split())
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_release_that_is_not_known_is_bad_input(tmp_path: Path, registry: str) -> None:
+    home = tmp_path / "home"
+    run("init", "line", tmp_path, "--home", home)
+    settings = ("--registry", registry, "--home", home)
+    (home / "paceline.toml").write_text('prefect = "http://127.0.0.1:9/api"\n[pairings.line]\n')
+    code, _, errors = run("retrain", "--pairing", "line", *settings)
+    assert code == 2
+    assert "paceline release" in " ".join(errors.split())
+
+
+@pytest.mark.parametrize("arm", ["candidate", "=x", "a=", "none=none"])
+def test_an_arm_is_a_name_and_a_draft(target: Path, tmp_path: Path, arm: str) -> None:
+    given = ("--arm", "none=none", "--arm", arm)
+    code, _, errors = run("serve", target, "--trial", *given, "--home", tmp_path)
+    assert code == 2
+    assert "NAME=DRAFT" in errors
+
+
+def test_serving_nothing_is_bad_input(tmp_path: Path) -> None:
+    code, printed, _ = run("serve", "--home", tmp_path)
+    assert code == 2
+    assert "TARGET" in printed["error"]
+
+
+def test_a_monitor_needs_a_server(tmp_path: Path) -> None:
+    code, _, errors = run("monitor", "--home", tmp_path)
+    assert code == 2
+    assert "--server" in errors
+
+
+def test_a_prompts_file_with_a_broken_line_starts_no_server(target: Path, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"id": "a"}\n')
+    arguments = ("--draft", "ngram", "--prompts", prompts, "--out", tmp_path / "out")
+    code, printed, _ = run("evaluate", target, *arguments)
+    assert code == 2
+    assert printed["faults"][0]["key"] == "line 1"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_draft_that_does_not_fit_is_not_measured(target: Path, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    write_prompts(prompts, [Prompt("a", ({"role": "user", "content": "abc"},))])
+    head = tiny.head(tmp_path / "head")
+    (head / "config.json").write_text(
+        (head / "config.json").read_text().replace('"hidden_size": 8', '"hidden_size": 16')
+    )
+    arguments = ("--draft", head, "--prompts", prompts, "--out", tmp_path / "out")
+    code, printed, _ = run("evaluate", target, *arguments)
+    assert (code, printed["compatible"], printed["arm"]) == (1, False, "candidate")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_measured_draft_is_judged_from_its_report(tmp_path: Path) -> None:
+    from tests.toys import toy_draft_folder, toy_target_folder
+
+    toy = toy_target_folder(tmp_path / "toy")
+    draft = toy_draft_folder(toy, tmp_path / "draft")
+    prompts = tmp_path / "prompts.jsonl"
+    write_prompts(
+        prompts,
+        [Prompt(f"{n}", ({"role": "user", "content": f"count to {n}"},)) for n in range(20)],
+    )
+    given = ("--prompts", prompts, "--out", tmp_path / "out", "--max-tokens", "8")
+    code, measured, errors = run("evaluate", toy, "--draft", draft, *given)
+    assert code == 0, errors
+    by_arm = {row["arm"]: row for row in measured["rows"]}
+    assert set(by_arm) == {"candidate", "ngram", "none"}
+    assert by_arm["candidate"]["requests"] == 20
+    assert by_arm["candidate"]["judged"] > 0
+    assert by_arm["candidate"]["exact_match"] == 1.0
+    assert (tmp_path / "out" / "report.html").stat().st_size > 1000
+
+    code, judged, _ = run("gate", measured["report"])
+    assert (code, judged["phase"]) in [(1, "FAIL"), (3, "INCONCLUSIVE")]  # a random head
+    assert judged["report"] == measured["digest"]
+    assert "acceptance_floor" in {finding["rule"] for finding in judged["findings"]}
+
+    stored = json.loads(Path(measured["report"]).read_text())
+    stored["requests"][0]["counts"]["emitted"] += 1
+    Path(measured["report"]).write_text(json.dumps(stored))
+    code, _, errors = run("gate", measured["report"])
+    assert code == 2
+    assert "changed since" in errors
