@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.output import Progress
-from flows.progress import FILE
-from flows.steps import finished, read_json
+from flows.steps import PROGRESS, finished, read_json
 
 STEPS = ("look", "regenerate", "distil", "evaluate", "gate", "register", "settle")
 POLL_SECONDS = 0.25
@@ -52,7 +51,7 @@ def wait_for_outcome(
             return outcome
         if reached():
             return None
-        now = read_json(work / FILE)
+        now = read_json(work / PROGRESS)
         if now is not None and now["step"] not in told and now["updated"] != shown:
             shown = now["updated"]
             progress(int(now["done"]), int(now["total"]), f"{now['step']}: {_what(now)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import typer
 
-from cli import demo, measuring, models, pairs, servers, setup, state
+from cli import bench, demo, measuring, models, pairs, servers, setup, state
 from cli.exits import Commands
 
 app = typer.Typer(
@@ -36,6 +36,7 @@ app.command()(servers.monitor)
 app.command()(state.status)
 app.command()(models.check)
 app.command()(models.fingerprint)
+app.add_typer(bench.app, name="bench")
 
 if __name__ == "__main__":
     app()

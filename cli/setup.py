@@ -15,9 +15,7 @@ def init(
     pairing: Annotated[str, typer.Argument(help="A name for the line, such as `support`.")],
     target: Annotated[
         Path,
-        typer.Argument(
-            help="The target's model folder, in Hugging Face form."
-        ),
+        typer.Argument(help="The target's model folder, in Hugging Face form."),
     ],
     home: HomeFolder = DEFAULT_HOME,
     as_json: Json = False,

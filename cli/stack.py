@@ -25,7 +25,8 @@ from cli.leftovers import end_leftovers, record
 from evaluation.endpoints import EndpointError, free_port, started, tail
 
 HOST = "127.0.0.1"
-SCHEMA_SECONDS = 180.0
+SCHEMA_SECONDS = 300.0
+READY_SECONDS = 300.0  # a server imports for seconds; on a machine that is busy, for minutes
 QUIET = {  # nothing phones home, nothing runs that nobody asked for
     "DO_NOT_TRACK": "1",  # Prefect's client
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",  # Prefect's server does not read the line above
@@ -197,6 +198,7 @@ class Stack:
                 argv,
                 ready_url=None if base is None else base + ready,
                 log=self.run / f"{name}.log",
+                timeout_seconds=READY_SECONDS,
                 environ={**self._environ, **(extra or {})},
             )
         )

@@ -10,9 +10,8 @@ from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
-from flows.steps import read_json, write_json
+from flows.steps import PROGRESS, write_json
 
-FILE = "progress.json"
 FILE_SECONDS = 0.5  # between two writes of the file
 ARTIFACT_SECONDS = 3.0  # between two calls of the server
 
@@ -34,7 +33,7 @@ def reporting(folder: Path, step: str) -> Progress:
             last["file"] = now
             left = (now - started) / (done - first) * (total - done) if done > first else None
             write_json(
-                folder / FILE,
+                folder / PROGRESS,
                 {"step": step, "what": what, "done": done, "total": total}
                 | {"started": started, "updated": now, "seconds_left": left},
             )
@@ -50,8 +49,3 @@ def reporting(folder: Path, step: str) -> Progress:
                 update_progress_artifact(artifact_id=artifacts[what], progress=percent)
 
     return report
-
-
-def progress_of(folder: Path) -> dict[str, object] | None:
-    """The last report of any step in `folder`; None when none began."""
-    return read_json(folder / FILE)

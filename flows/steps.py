@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+PROGRESS = "progress.json"  # in a work folder: how far the step that runs there is
+
 
 def once(
     folder: Path,

@@ -1,0 +1,114 @@
+"""The tiny demo, killed at seeded moments, always goes on and ends. Toy models, real servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.demo_tiny import CUT, WORDS, order, toy_prompts
+
+KILLS = 10
+MOST_SECONDS = 900  # of one run; on a quiet machine the whole demo takes two minutes
+FIRST, LAST = 3.0, 45.0  # a kill comes so many seconds after a start
+
+
+def test_both_releases_say_every_word_once_and_share_pieces() -> None:
+    first, second = order(1), order(2)
+    assert sorted(first) == sorted(second) == list(range(WORDS))
+    follows = dict(zip(first, first[1:], strict=False))
+    same = sum(follows.get(a) == b for a, b in zip(second, second[1:], strict=False))
+    assert WORDS / CUT - 1 <= same < 0.6 * WORDS
+
+
+def test_no_prompt_is_in_two_sets() -> None:
+    texts = [
+        prompt.messages[0]["content"]
+        for name in ("train", "evaluation", "traffic")
+        for prompt in toy_prompts(name, 32)
+    ]
+    assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.slow
+def test_the_demo_killed_at_ten_seeded_moments_finishes_with_one_of_everything(
+    tmp_path: Path,
+) -> None:
+    chance = random.Random(20)
+    home = tmp_path / "home"
+    kills = 0
+    while kills < KILLS:
+        child = start(home)
+        try:
+            child.wait(chance.uniform(FIRST, LAST))
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            kills += 1
+            child.wait()
+            continue
+        break  # it was quicker than the kills
+    child = start(home)
+    code = child.wait(MOST_SECONDS)
+    log = (home.parent / "demo.log").read_text()
+    assert code == 0, log[-4000:]
+    told = json.loads((home / "demo.json").read_text())
+    assert [line["pair"] for line in told["rows"]] == [
+        "old draft on old target",
+        "old draft on new target",
+        "new draft on new target",
+    ]
+    old, stale, new = (line["alpha_hat"] for line in told["rows"])
+    assert stale < old - 0.2
+    assert new > stale + 0.2
+    assert told["swap"]["failed"] == 0
+    assert (home / "acceptance.png").stat().st_size > 10_000
+    state = status(home)
+    assert len(state["releases"]) == 2, "registered twice"
+    assert len(state["pairs"]) == 2, "trained or registered twice"
+    assert [pair["version"] for pair in state["pairs"] if "champion" in pair["aliases"]] == [2]
+    assert_nothing_is_left_of(home)
+
+
+def start(home: Path) -> subprocess.Popen[bytes]:
+    """The demo in a process group of its own."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with (home.parent / "demo.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "cli.main", "demo", "--tiny", "--home", str(home)],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+
+def status(home: Path) -> dict[str, Any]:
+    told = subprocess.run(
+        [sys.executable, "-m", "cli.main", "status", "--home", str(home), "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(told.stdout)
+    state = next(iter(found["pairings"])) if isinstance(found.get("pairings"), list) else found
+    assert isinstance(state, dict)
+    return state
+
+
+def assert_nothing_is_left_of(home: Path) -> None:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+        ours = [line for line in running.stdout.splitlines() if str(home) in line]
+        if not ours:
+            return
+        time.sleep(0.5)
+    pytest.fail(f"still running: {ours}")
