@@ -25,6 +25,7 @@ SETTINGS = {  # MLflow reads these from the environment only; a user's own value
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",  # seconds without a byte; a long upload is not cut
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # stdout is the command line's
 }
 PROBE_SECONDS = 3.0
 

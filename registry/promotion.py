@@ -76,8 +76,8 @@ def promote(
         if wanted is None:
             raise NotFoundError(f"{pairing} has no version {version}")
         if before is not None and before.version == version:
-            _tidy(store, wanted, clock)
-            return Promotion(Outcome.ALREADY, f"v{version} is champion already", wanted, before)
+            champion = _tidy(store, wanted, clock)
+            return Promotion(Outcome.ALREADY, f"v{version} is champion already", champion, before)
         found = None if before is None else before.version
         if found != expect:
             return Promotion(
@@ -196,15 +196,15 @@ def _move(
             f"{pairing}: v{number} was made champion and is not: another host moved the alias at "
             "the same time. Look at the pairing's page and promote again"
         )
-    _tidy(store, champion, clock, anew=True)
+    champion = _tidy(store, champion, clock, anew=True)
     went = "the first champion" if before is None else f"champion, v{before.version} is previous"
     return Promotion(Outcome.PROMOTED, f"v{number} is now {went}", champion, before)
 
 
 def _tidy(
     store: Store, champion: PairVersion, clock: Callable[[], datetime], *, anew: bool = False
-) -> None:
-    """What follows from a promotion, and may be missing when one was killed."""
+) -> PairVersion | None:
+    """What follows from a promotion, and may be missing when one was killed. Gives the champion."""
     pairing, number = champion.pairing, str(champion.version)
     with speaking(store.url, f"recording the promotion of {pairing} v{number}"):
         if CANDIDATE in champion.aliases:
@@ -213,6 +213,7 @@ def _tidy(
             stamp = clock().isoformat("T", "seconds")
             store.client.set_model_version_tag(pairing, number, PROMOTED, stamp)
     store.describe_pairing(pairing)
+    return store.champion(pairing)
 
 
 def _named(version: int | None) -> str:

@@ -11,7 +11,6 @@ import dataclasses
 import json
 import math
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +102,7 @@ def store_release(client: MlflowClient, url: str, pairing: str, uri: str, releas
         client.finalize_logged_model(model.model_id, "READY")
     client.create_model_version(
         target_name(pairing),
+        await_creation_for=0,  # it exists when the call returns
         source=_source(model, url),
         model_id=model.model_id if database_of(url) is None else None,
         tags={
@@ -129,7 +129,7 @@ def store_pair(client: MlflowClient, url: str, material: Material) -> None:
     if str(model.status) != "READY":
         client.log_model_artifacts(model.model_id, str(material.files))
         client.finalize_logged_model(model.model_id, "READY")
-    _log_run(client, run_id, model.model_id, material, manifest)
+    _log_run(client, run, model.model_id, material, manifest)
     page = pair_story(
         manifest,
         pairing=material.pairing,
@@ -144,6 +144,7 @@ def store_pair(client: MlflowClient, url: str, material: Material) -> None:
     client.set_logged_model_tags(model.model_id, {NOTE: page})
     client.create_model_version(
         material.pairing,
+        await_creation_for=0,
         source=_source(model, url),
         run_id=run_id,
         model_id=model.model_id,
@@ -216,11 +217,12 @@ def _model(
 
 
 def _log_run(
-    client: MlflowClient, run_id: str, model_id: str, material: Material, manifest: PairManifest
+    client: MlflowClient, run: Run, model_id: str, material: Material, manifest: PairManifest
 ) -> None:
+    """Everything here may be said twice: stamps are the run's, so that no point is doubled."""
     from mlflow.entities import LoggedModelInput, LoggedModelOutput, Metric, Param
 
-    now = int(time.time() * 1000)
+    run_id, stamp = run.info.run_id, run.info.start_time
     settings = {
         "draft_kind": manifest.draft.kind,
         "release": manifest.release.digest[:12],
@@ -229,12 +231,12 @@ def _log_run(
     }
     params = [Param(key, str(value)[:PARAM_CHARACTERS]) for key, value in settings.items()]
     figures = [
-        Metric(name, value, now, 0, model_id=model_id)
+        Metric(name, value, stamp, 0, model_id=model_id)
         for name, value in material.metrics.items()
         if math.isfinite(value)
     ]
     curves = [
-        Metric(f"train/{name}", value, now, step)
+        Metric(f"train/{name}", value, stamp, step)
         for step, name, value in _curves(material.files / "training" / "curves.json")
     ]
     client.log_batch(run_id, metrics=figures, params=params)
@@ -242,7 +244,9 @@ def _log_run(
         client.log_batch(run_id, metrics=curves[start : start + 500])
     if material.release.model_id:
         client.log_inputs(run_id, models=[LoggedModelInput(material.release.model_id)])
-    client.log_outputs(run_id, [LoggedModelOutput(model_id, 0)])
+    told = run.outputs.model_outputs if run.outputs else []
+    if model_id not in {output.model_id for output in told}:  # a second time would be refused
+        client.log_outputs(run_id, [LoggedModelOutput(model_id, 0)])
     for folder in SHOWN_FOLDERS:
         if (material.files / folder).is_dir():
             client.log_artifacts(run_id, str(material.files / folder), folder)

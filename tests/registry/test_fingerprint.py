@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
 
 from registry.adapters import fingerprint_adapter, record_merge
 from registry.errors import FolderError
@@ -141,7 +143,7 @@ def added_tokens_in_the_other_file(folder: Path) -> None:
 
 def last_batch_was_padded(folder: Path) -> None:
     changed_json("tokenizer.json", truncation=None, padding=None)(folder)
-    tokenizer = tiny.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_padding(length=8)
     tokenizer.enable_truncation(8)
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -158,7 +160,7 @@ def saved_by_another_version(folder: Path) -> None:
 def output_layer_written_twice(folder: Path) -> None:
     weights = tiny.arrays()
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"].copy()
-    tiny.save_file(weights, folder / "model.safetensors")
+    save_file(weights, folder / "model.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -184,7 +186,7 @@ def test_another_spelling_of_the_same_model_is_the_same_release(
 def test_an_output_layer_unequal_to_tied_embeddings_is_an_error(folder: Path) -> None:
     weights = tiny.arrays()
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"] + 1
-    tiny.save_file(weights, folder / "model.safetensors")
+    save_file(weights, folder / "model.safetensors")
     with pytest.raises(FolderError, match="ties the embeddings, but lm_head.weight differs"):
         fingerprint(folder)
 
@@ -240,7 +242,7 @@ def test_a_merged_folder_is_the_release_that_base_and_adapter_are(
 def test_a_merge_record_does_not_vouch_for_other_weights(folder: Path, tmp_path: Path) -> None:
     merged = tiny.target(tmp_path / "merged", seed=1)
     record_merge(merged, base=folder, adapter=tiny.adapter(tmp_path / "lora"))
-    tiny.save_file(tiny.arrays(3), merged / "model.safetensors")
+    save_file(tiny.arrays(3), merged / "model.safetensors")
     with pytest.raises(FolderError, match="Merge the adapter again"):
         fingerprint(merged)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
 from registry.errors import FolderError
 from registry.fingerprint import fingerprint, fingerprint_draft
@@ -72,7 +73,7 @@ def test_a_damaged_file_is_read_or_refused_and_nothing_else(
     tmp_path: Path, where: int, byte: int, cut: int
 ) -> None:
     path = tmp_path / "damaged.safetensors"
-    tiny.save_file(tiny.arrays(), path)
+    save_file(tiny.arrays(), path)
     content = bytearray(path.read_bytes())
     content[where % len(content)] = byte
     path.write_bytes(bytes(content)[: max(1, len(content) - cut)])
@@ -88,7 +89,7 @@ def test_a_damaged_file_is_read_or_refused_and_nothing_else(
     "name", ["../secret.safetensors", "/etc/passwd", "a/b.safetensors", "..", "", "a\0b", "a\\b", 7]
 )
 def test_an_index_cannot_point_outside_its_folder(folder: Path, name: object) -> None:
-    tiny.save_file(tiny.arrays(), folder.parent / "secret.safetensors")
+    save_file(tiny.arrays(), folder.parent / "secret.safetensors")
     tiny.write_json(
         folder / "model.safetensors.index.json", {"weight_map": {"model.norm.weight": name}}
     )
@@ -139,7 +140,7 @@ def a_shard_is_gone(folder: Path) -> None:
 
 def a_tensor_twice(folder: Path) -> None:
     tiny.shard(folder, tiny.arrays(), 2)
-    tiny.save_file(tiny.arrays(), folder / "model-00002-of-00002.safetensors")
+    save_file(tiny.arrays(), folder / "model-00002-of-00002.safetensors")
 
 
 def an_index_without_its_tensor(folder: Path) -> None:

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from registry.compatibility import compare, fits_draft, fits_release
+from registry.fingerprint import fingerprint, fingerprint_draft
+from tests.registry import tiny
+from tests.registry.conftest import manifest_of, pair_files
+
+
+def small(folder: Path, words: list[str] | None = None, **config: Any) -> Path:
+    """A draft of kind `model`: a small causal LM with a tokenizer of its own."""
+    tiny.target(folder, seed=5, **config)
+    if words is not None:
+        tiny.write_tokenizer(folder, words)
+    return folder
+
+
+def test_a_draft_with_its_targets_tokens_is_compatible(target: Path, tmp_path: Path) -> None:
+    for draft in (small(tmp_path / "small"), tiny.head(tmp_path / "head"), "ngram", "none"):
+        answer = compare(target, draft)
+        assert answer.ok, answer.reasons
+        assert answer.reasons == ()
+
+
+def test_two_exchanged_tokens_are_refused_and_the_first_is_named(
+    target: Path, tmp_path: Path
+) -> None:
+    words = list(tiny.WORDS)
+    words[9], words[20] = words[20], words[9]
+    answer = compare(target, small(tmp_path / "small", words))
+    assert not answer.ok
+    assert "token 9 is 's' in the draft and 'h' in the target; 2 tokens differ" in answer.reasons[0]
+
+
+def test_a_shorter_or_longer_token_table_is_refused(target: Path, tmp_path: Path) -> None:
+    longer = compare(target, small(tmp_path / "longer", [*tiny.WORDS, "extra"]))
+    assert f"token {len(tiny.WORDS)} is 'extra' in the draft and absent" in longer.reasons[0]
+
+
+def test_rows_beyond_the_token_table_do_not_matter(target: Path, tmp_path: Path) -> None:
+    padded = small(tmp_path / "padded", weights=tiny.arrays(vocabulary=64), vocab_size=64)
+    assert compare(target, padded).ok
+
+
+def test_other_special_and_stop_tokens_are_refused(target: Path, tmp_path: Path) -> None:
+    draft = small(tmp_path / "small")
+    path = draft / "tokenizer_config.json"
+    tiny.write_json(path, {**json.loads(path.read_text()), "eos_token": "<|user|>"})
+    tiny.write_json(draft / "generation_config.json", {"eos_token_id": [1]})
+    assert compare(target, draft).reasons == (
+        "eos_token is '<|user|>' in the draft and '<|end|>' in the target",
+        "the draft stops at the ids [1], the target at [0]",
+    )
+
+
+def test_a_shorter_context_and_another_quantization_are_noted(target: Path, tmp_path: Path) -> None:
+    draft = tiny.head(
+        tmp_path / "head",
+        max_position_embeddings=128,
+        quantization_config={"quant_method": "awq"},
+    )
+    answer = compare(target, draft)
+    assert answer.ok
+    assert "128 tokens, the target's 512" in answer.notes[0]
+    assert answer.notes[1] == "quantization differs: draft awq, target none"
+
+
+def changed_table(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        tensors[name] = change(tensors[name])
+        save_file(tensors, folder / "model.safetensors")
+
+    return damage
+
+
+def without(name: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        del tensors[name]
+        save_file(tensors, folder / "model.safetensors")
+
+    return damage
+
+
+def first_two_alike(table: Any) -> Any:
+    return np.concatenate([[1, 0], table[2:]])
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (changed_table("d2t", lambda t: t + 1000), "d2t sends draft token 0 to 1000, beyond 32"),
+        (changed_table("d2t", lambda t: t - 1), "d2t sends draft token 0 to -1"),
+        (changed_table("d2t", first_two_alike), "d2t sends two draft tokens to one"),
+        (changed_table("d2t", lambda t: t.astype(np.int32)), r"d2t is I32 \[6\], wanted I64 \[6\]"),
+        (changed_table("d2t", lambda t: t[:-1].copy()), r"d2t is I64 \[5\], wanted I64 \[6\]"),
+        (changed_table("t2d", lambda t: ~t), "t2d and d2t disagree about token 0"),
+        (changed_table("t2d", lambda t: t[:-1].copy()), r"t2d is BOOL \[31\], wanted BOOL \[32\]"),
+        (changed_table("lm_head.weight", lambda t: t[:4].copy()), "has 4 rows, wanted 6"),
+        (without("d2t"), "d2t is missing"),
+    ],
+)
+def test_a_heads_vocabulary_must_lead_into_the_targets(
+    target: Path, tmp_path: Path, damage: Callable[[Path], None], reason: str
+) -> None:
+    folder = tiny.head(tmp_path / "head")
+    damage(folder)
+    answer = compare(target, folder)
+    assert not answer.ok
+    assert any(re.search(reason, said) for said in answer.reasons)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"vocab_size": 999}, "made for a target with vocab_size 999"),
+        ({"hidden_size": 16}, "made for a target with hidden_size 16"),
+        ({"target_hidden_size": 16}, "made for a target with hidden_size 16"),
+        ({"eagle_aux_hidden_state_layer_ids": [2, 9]}, "reads layer 9, the target has 6"),
+    ],
+)
+def test_a_head_for_another_target_is_refused(
+    target: Path, tmp_path: Path, config: dict[str, Any], reason: str
+) -> None:
+    answer = compare(target, tiny.head(tmp_path / "head", **config))
+    assert not answer.ok
+    assert reason in answer.reasons[0]
+
+
+def test_a_pair_fits_only_its_own_release_and_the_difference_is_named(
+    target: Path, tmp_path: Path
+) -> None:
+    files = pair_files(tmp_path / "pair", "head")
+    manifest = manifest_of(target, files, "head")
+    assert fits_release(manifest, fingerprint(target)).ok
+    path = target / "generation_config.json"
+    tiny.write_json(path, {**json.loads(path.read_text()), "temperature": 0.1})
+    answer = fits_release(manifest, fingerprint(target))
+    assert not answer.ok
+    assert "the same weights; generation changed" in answer.reasons[0]
+
+
+def test_a_target_requantised_under_the_same_name_is_another_release(
+    target: Path, tmp_path: Path
+) -> None:
+    manifest = manifest_of(target, pair_files(tmp_path / "pair", "ngram"), "ngram")
+    halved = {name: array.astype(np.float16) for name, array in tiny.arrays().items()}
+    save_file(halved, target / "model.safetensors")
+    answer = fits_release(manifest, fingerprint(target))
+    assert not answer.ok
+    assert "weights changed" in answer.reasons[0]
+
+
+def test_a_pair_binds_its_own_draft(target: Path, tmp_path: Path) -> None:
+    files = pair_files(tmp_path / "pair", "head")
+    manifest = manifest_of(target, files, "head")
+    other = fingerprint_draft(tiny.head(tmp_path / "other", seed=1))
+    assert fits_draft(manifest, manifest.draft).ok
+    assert fits_draft(manifest, replace(manifest.draft, parameters=0)).ok
+    assert "binds the head draft" in fits_draft(manifest, other).reasons[0]

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from registry.errors import DigestError, ManifestError, NotFoundError, StoreError
+from registry.fingerprint import fingerprint_draft
+from registry.promotion import promote
+from registry.remote import RemotePair, champion, download
+from registry.store import Store
+from speculation.records import Phase
+from tests.registry import tiny
+from tests.registry.conftest import registered
+
+
+@pytest.fixture(scope="module")
+def served(server: str, tmp_path_factory: pytest.TempPathFactory) -> RemotePair:
+    """A champion with a head, on the real server."""
+    place = tmp_path_factory.mktemp("served")
+    store = Store(server)
+    registered(store, tiny.target(place / "target"), place / "pair", pairing="served")
+    promote(store, "served", 1, expect=None)
+    found = champion(server, "served")
+    assert found is not None
+    return found
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+
+
+def test_the_champion_is_what_the_store_says_it_is(server: str, served: RemotePair) -> None:
+    pair = Store(server).champion("served")
+    assert pair is not None
+    assert (served.version, served.pair_id, served.release) == (
+        pair.version,
+        pair.pair_id,
+        pair.release,
+    )
+    assert served.model_id == pair.model_id
+    assert served.draft_kind == "head"
+    assert served.judged
+
+
+def test_no_pairing_and_no_champion_are_none(server: str, target: Path, tmp_path: Path) -> None:
+    assert champion(server, "unheard-of") is None
+    registered(Store(server), target, tmp_path / "pair", "ngram", pairing="unpromoted")
+    assert champion(server, "unpromoted") is None
+
+
+def test_a_download_holds_the_manifest_and_the_draft_and_nothing_else(
+    served: RemotePair, tmp_path: Path
+) -> None:
+    place = download(served, tmp_path)
+    assert place == tmp_path / served.pair_id
+    assert names(place) == ["draft/config.json", "draft/model.safetensors", "pair.json"]
+    assert (
+        fingerprint_draft(place / "draft").digest
+        == json.loads((place / "pair.json").read_text())["draft"]["digest"]
+    )
+    assert [p.name for p in tmp_path.iterdir() if p.suffix in (".partial", ".broken")] == []
+
+
+def test_what_is_whole_is_not_downloaded_again_and_what_is_broken_is(
+    served: RemotePair, tmp_path: Path
+) -> None:
+    place = download(served, tmp_path)
+    broken = httpx.MockTransport(lambda request: httpx.Response(500))
+    away = httpx.Client(base_url=served.url, transport=broken)
+    assert download(served, tmp_path, client=away) == place
+    weights = place / "draft" / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1])
+    with pytest.raises(StoreError, match="answers 500"):
+        download(served, tmp_path, client=away)
+    assert download(served, tmp_path) == place
+    assert weights.read_bytes() == content
+
+
+def test_what_a_killed_process_left_is_cleared_away(served: RemotePair, tmp_path: Path) -> None:
+    beside = tmp_path / f".{served.pair_id}.partial"
+    (beside / "draft").mkdir(parents=True)
+    (beside / "draft" / "stale.safetensors").write_bytes(b"half")
+    assert "draft/stale.safetensors" not in names(download(served, tmp_path))
+    assert not beside.exists()
+
+
+def test_a_pair_without_weights_is_its_manifest(server: str, target: Path, tmp_path: Path) -> None:
+    registered(Store(server), target, tmp_path / "pair", "ngram", pairing="weightless")
+    promote(Store(server), "weightless", 1, expect=None)
+    found = champion(server, "weightless")
+    assert found is not None
+    assert names(download(found, tmp_path / "pairs")) == ["pair.json"]
+
+
+Change = Callable[[httpx.Request, httpx.Response], httpx.Response]
+
+
+@pytest.fixture
+def meddled(server: str) -> Iterator[Callable[[Change], httpx.Client]]:
+    """A client of the real server whose answers pass through a function."""
+    with httpx.Client(base_url=server) as real:
+
+        def client(change: Change) -> httpx.Client:
+            def answer(request: httpx.Request) -> httpx.Response:
+                got = real.request(request.method, request.url)
+                return change(request, got)
+
+            return httpx.Client(base_url=server, transport=httpx.MockTransport(answer))
+
+        yield client
+
+
+def flipped(request: httpx.Request, got: httpx.Response) -> httpx.Response:
+    if request.url.path.endswith(".safetensors"):
+        return httpx.Response(200, content=got.content[:-1] + bytes([got.content[-1] ^ 1]))
+    return got
+
+
+def cut(request: httpx.Request, got: httpx.Response) -> httpx.Response:
+    if request.url.path.endswith(".safetensors"):
+        return httpx.Response(200, content=got.content[:-7])
+    return got
+
+
+def gone(request: httpx.Request, got: httpx.Response) -> httpx.Response:
+    return httpx.Response(404) if request.url.path.endswith("pair.json") else got
+
+
+def forgotten(request: httpx.Request, got: httpx.Response) -> httpx.Response:
+    if "logged-models" in request.url.path:
+        return httpx.Response(404, json={"error_code": "RESOURCE_DOES_NOT_EXIST"})
+    return got
+
+
+def elsewhere(request: httpx.Request, got: httpx.Response) -> httpx.Response:
+    if "logged-models" in request.url.path:
+        body = got.json()
+        body["model"]["info"]["artifact_uri"] = "s3://bucket/models"
+        return httpx.Response(200, json=body)
+    return got
+
+
+def in_pair_json(**fields: object) -> Change:
+    def change(request: httpx.Request, got: httpx.Response) -> httpx.Response:
+        if request.url.path.endswith("pair.json"):
+            return httpx.Response(200, json={**got.json(), **fields})
+        return got
+
+    return change
+
+
+def no_json(request: httpx.Request, got: httpx.Response) -> httpx.Response:
+    return httpx.Response(200, text="<html>a proxy's log-in page</html>")
+
+
+def breaks_off(request: httpx.Request, got: httpx.Response) -> httpx.Response:
+    if request.url.path.endswith(".safetensors"):
+        raise httpx.ReadError("connection reset")
+    return got
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        (flipped, DigestError, "model.safetensors has sha256"),
+        (cut, DigestError, "model.safetensors has sha256"),
+        (gone, NotFoundError, "pair.json: is gone from the server"),
+        (forgotten, NotFoundError, "its files were deleted from MLflow"),
+        (elsewhere, StoreError, "its files are at s3://bucket/models"),
+        (in_pair_json(files={"draft/../../../x": "0" * 64}), ManifestError, "wanted a path inside"),
+        (in_pair_json(pair_id="p-" + "0" * 16), ManifestError, "pair_id: got"),
+        (no_json, StoreError, "does not answer as MLflow does"),
+        (breaks_off, StoreError, "connection reset"),
+    ],
+)
+def test_whatever_is_wrong_with_a_download_nothing_is_put_in_place(
+    served: RemotePair,
+    tmp_path: Path,
+    meddled: Callable[[Change], httpx.Client],
+    change: Change,
+    error: type[Exception],
+    said: str,
+) -> None:
+    with pytest.raises(error, match=said):
+        download(served, tmp_path, client=meddled(change))
+    assert [p.name for p in tmp_path.iterdir() if not p.name.endswith(".lock")] == []
+
+
+def test_the_files_of_another_pair_are_refused(served: RemotePair, tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match="its tags say p-0000000000000000"):
+        download(replace(served, pair_id="p-" + "0" * 16), tmp_path)
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(
+    served: RemotePair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("registry.remote.os.fsync", full)
+    with pytest.raises(StoreError, match="cannot be stored: No space left on device"):
+        download(served, tmp_path)
+    assert [p.name for p in tmp_path.iterdir() if not p.name.endswith(".lock")] == []
+
+
+def test_an_alias_moved_by_hand_is_seen(server: str, target: Path, tmp_path: Path) -> None:
+    store = Store(server)
+    files = tmp_path / "pair"
+    pair = registered(store, target, files, "ngram", phase=Phase.FAIL, pairing="by-hand")
+    store.client.set_registered_model_alias("by-hand", "champion", "1")
+    unjudged = champion(server, "by-hand")
+    assert unjudged is not None
+    assert not unjudged.judged
+    store.client.create_model_version("by-hand", source=f"models:/{pair.model_id}")
+    store.client.set_registered_model_alias("by-hand", "champion", "2")
+    with pytest.raises(StoreError, match="by-hand v2 carries the alias champion and is no pair"):
+        champion(server, "by-hand")
+
+
+def test_a_server_that_is_away_is_told_at_once() -> None:
+    started = time.monotonic()
+    with pytest.raises(StoreError, match=r"http://127.0.0.1:9.* does not answer"):
+        champion("http://127.0.0.1:9", "served")
+    assert time.monotonic() - started < 5
+
+
+def test_the_token_is_sent_and_a_refusal_is_told() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(403)
+
+    client = httpx.Client(base_url="http://registry", transport=httpx.MockTransport(answer))
+    with pytest.raises(StoreError, match="answers 403 .*check the URL and the token"):
+        champion("http://registry", "served", client=client)
+
+
+def test_the_reader_of_a_serving_host_loads_neither_mlflow_nor_torch() -> None:
+    code = (
+        "import sys, registry.remote, registry.store, registry.promotion, registry.compatibility\n"
+        "print([m for m in ('mlflow', 'torch', 'transformers', 'pandas') if m in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from registry import upload
+from registry.errors import IncompatibleError, NotFoundError, StoreError
+from registry.fingerprint import fingerprint
+from registry.manifest import read_manifest, verify_files
+from registry.schema import prepare_database
+from registry.store import Store
+from speculation.records import Phase
+from tests.registry import tiny
+from tests.registry.conftest import manifest_of, pair_files, registered
+
+
+def test_a_release_is_registered_once_whatever_it_is_called(
+    store: Store, target: Path, tmp_path: Path
+) -> None:
+    first = store.register_release("docstrings", target, fingerprint(target))
+    again = store.register_release("docstrings", target, fingerprint(target))
+    moved = store.register_release("docstrings", tmp_path / "moved", fingerprint(target))
+    other = tiny.target(tmp_path / "other", seed=1)
+    second = store.register_release("docstrings", other, fingerprint(other))
+    assert (first.version, again.version, moved.version, second.version) == (1, 1, 1, 2)
+    assert [release.uri for release in store.releases("docstrings")] == [
+        str(tmp_path / "moved"),
+        str(other),
+    ]
+    assert store.pairs("docstrings") == []
+
+
+def test_a_pair_comes_back_with_its_tags_alias_and_manifest(
+    store: Store, target: Path, tmp_path: Path
+) -> None:
+    files = tmp_path / "pair"
+    pair = registered(store, target, files)
+    manifest = read_manifest(files)
+    assert (pair.version, pair.pair_id) == (1, manifest.pair_id)
+    assert pair.release == fingerprint(target).digest
+    assert (pair.draft_kind, pair.verdict, pair.passed) == ("head", "PASS", True)
+    assert (pair.figure("acceptance"), pair.figure("speedup")) == (0.61, 1.52)
+    assert pair.figure("odd") is None
+    assert pair.aliases == ("candidate",)
+    assert store.pair("docstrings", "candidate") == store.pair("docstrings", 1) == pair
+    assert store.pairs("docstrings") == [pair]
+    assert store.champion("docstrings") is None
+    assert store.manifest(pair) == manifest
+    assert "draft/model.safetensors" in manifest.files
+    verify_files(manifest, files)
+
+
+def test_the_versions_page_tells_its_story(store: Store, target: Path, tmp_path: Path) -> None:
+    pair = registered(store, target, tmp_path / "pair")
+    page = store.client.get_model_version("docstrings", "1").description or ""
+    assert page.startswith("**PASS: alpha-hat is 0.61, at worst 0.57**")
+    assert "Made because **release 2** was trained on docstrings." in page
+    assert "| alpha-hat |" in page
+    assert "| candidate | 0.610 | 123.4 | 80 |" in page
+    assert "[docstrings.target v1](#/models/docstrings.target/versions/1)" in page
+    assert f"/runs/{pair.run_id}/artifacts/report/hazards.png" in page
+    run = store.client.get_run(pair.run_id)
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["mlflow.note.content"] == page
+    assert run.data.metrics["acceptance"] == 0.61
+    assert "odd" not in run.data.metrics
+    assert run.data.params["recipe.optimizer.learning_rate"] == "0.001"
+    assert [m.value for m in store.client.get_metric_history(pair.run_id, "train/loss")] == [
+        pytest.approx(1 / n) for n in (1, 2, 3)
+    ]
+    assert run.outputs is not None
+    assert run.inputs is not None
+    assert [model.model_id for model in run.outputs.model_outputs] == [pair.model_id]
+    (release,) = store.releases("docstrings")
+    assert [model.model_id for model in run.inputs.model_inputs] == [release.model_id]
+    assert [a.path for a in store.client.list_artifacts(pair.run_id, "report")] == [
+        "report/hazards.png",
+        "report/report.json",
+    ]
+    overview = store.client.get_registered_model("docstrings").description
+    assert "No champion yet" in overview
+    assert "[v1](#/models/docstrings/versions/1) | `candidate` | PASS | head" in overview
+
+
+def test_a_pair_is_registered_once_and_measured_again_it_is_a_new_version(
+    store: Store, target: Path, tmp_path: Path
+) -> None:
+    first = registered(store, target, tmp_path / "a", phase=Phase.INCONCLUSIVE, report="1" * 64)
+    again = registered(store, target, tmp_path / "a", phase=Phase.INCONCLUSIVE, report="1" * 64)
+    judged = registered(store, target, tmp_path / "b", phase=Phase.PASS, report="2" * 64)
+    assert first == again
+    assert (judged.version, judged.pair_id) == (2, first.pair_id)
+    assert store.pair("docstrings", "candidate") == judged
+    assert first.aliases == ()
+    runs = store.client.search_runs([store.client.get_run(first.run_id).info.experiment_id])
+    assert len(runs) == 2
+
+
+def test_ngram_and_no_draft_are_pairs_too(store: Store, target: Path, tmp_path: Path) -> None:
+    kinds = [registered(store, target, tmp_path / kind, kind) for kind in ("ngram", "none")]
+    assert [pair.draft_kind for pair in kinds] == ["ngram", "none"]
+    assert [pair.tags["paceline.size"] for pair in kinds] == ["0.0 MB", "0.0 MB"]
+    assert kinds[0].pair_id != kinds[1].pair_id
+
+
+def test_all_of_a_pairing_can_be_told_at_once(store: Store, target: Path, tmp_path: Path) -> None:
+    first = registered(store, target, tmp_path / "a", phase=Phase.FAIL)
+    second = registered(store, target, tmp_path / "b", seed=1)
+    state = store.describe("docstrings")
+    assert state.pairs == (second, first)
+    assert state.named("candidate") == second
+    assert state.named("champion") is None
+    assert [release.version for release in state.releases] == [1]
+    assert state.to_json()["pairs"][0]["pair_id"] == second.pair_id
+    assert store.describe("unheard-of").pairs == ()
+
+
+def test_a_draft_that_is_not_the_manifests_is_refused(
+    store: Store, target: Path, tmp_path: Path
+) -> None:
+    files = pair_files(tmp_path / "pair", "head")
+    manifest = manifest_of(target, files, "head")
+    tiny.head(files / "draft", seed=7)
+    with pytest.raises(IncompatibleError, match="binds the head draft"):
+        store.register_pair("docstrings", manifest, files, report={}, verdict=None)
+    assert store.pairs("docstrings") == []
+
+
+def test_a_draft_for_another_target_is_refused(store: Store, target: Path, tmp_path: Path) -> None:
+    files = pair_files(tmp_path / "pair", "ngram")
+    tiny.head(files / "draft", hidden_size=16)
+    manifest = manifest_of(target, files, "head")
+    with pytest.raises(IncompatibleError, match="made for a target with hidden_size 16"):
+        store.register_pair("docstrings", manifest, files, report={}, verdict=None)
+    with pytest.raises(IncompatibleError, match="the draft ngram has no files"):
+        store.register_pair(
+            "docstrings", manifest_of(target, files, "ngram"), files, report={}, verdict=None
+        )
+    assert store.releases("docstrings") == []
+
+
+@pytest.mark.parametrize(
+    "call", ["log_model_artifacts", "finalize_logged_model", "log_batch", "create_model_version"]
+)
+def test_a_full_disk_registers_nothing_and_the_same_call_goes_on_later(
+    store: Store, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    store.register_release("docstrings", target, fingerprint(target))
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.client, call, full)
+        with pytest.raises(StoreError, match="registering p-.*No space left on device"):
+            registered(store, target, tmp_path / "pair")
+    assert store.pairs("docstrings") == []
+    assert store.pair("docstrings", "candidate") is None
+    pair = registered(store, target, tmp_path / "pair")
+    experiment = store.client.get_run(pair.run_id).info.experiment_id
+    assert (pair.version, pair.aliases) == (1, ("candidate",))
+    assert len(store.client.search_runs([experiment])) == 1
+    assert len(store.client.search_logged_models([experiment])) == 2  # the target's and the pair's
+    assert len(store.client.get_metric_history(pair.run_id, "train/loss")) == 3
+
+
+def test_killed_after_the_version_was_made_the_rest_is_made_up_for(
+    store: Store, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(upload, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            registered(store, target, tmp_path / "pair")
+    (left,) = store.pairs("docstrings")
+    assert left.aliases == ()
+    pair = registered(store, target, tmp_path / "pair")
+    assert pair == replace(left, aliases=("candidate",))
+    assert store.client.get_run(pair.run_id).info.status == "FINISHED"
+
+
+def test_a_version_made_by_hand_is_no_pair(store: Store, target: Path, tmp_path: Path) -> None:
+    registered(store, target, tmp_path / "pair")
+    store.client.create_model_version("docstrings", source=str(tmp_path), run_id="0" * 32)
+    store.client.set_registered_model_alias("docstrings", "champion", "2")
+    assert [pair.version for pair in store.pairs("docstrings")] == [1]
+    with pytest.raises(StoreError, match="docstrings v2 is no pair"):
+        store.champion("docstrings")
+
+
+def test_deleted_files_are_told(store: Store, target: Path, tmp_path: Path) -> None:
+    pair = registered(store, target, tmp_path / "pair")
+    place = store.client.get_logged_model(pair.model_id).artifact_location
+    (Path(place) / "pair.json").unlink()
+    with pytest.raises(NotFoundError, match="MLflow has no pair.json for it"):
+        store.manifest(pair)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", "a b", "x" * 65, "a.target"])
+def test_a_name_that_cannot_be_a_pairings_is_refused(store: Store, name: str) -> None:
+    with pytest.raises(ValueError, match="pairing: got"):
+        store.pairs(name)
+
+
+def test_a_server_that_is_away_is_told_within_seconds(tmp_path: Path) -> None:
+    started = time.monotonic()
+    with pytest.raises(StoreError, match=r"http://127.0.0.1:9 does not answer"):
+        Store("http://127.0.0.1:9", locks=tmp_path).pairs("docstrings")
+    assert time.monotonic() - started < 10
+
+
+def test_a_url_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="wanted an http"):
+        Store("file:///tmp/mlruns", locks=tmp_path).pairs("docstrings")
+
+
+def test_the_lock_of_a_killed_process_goes_with_it(store: Store, tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from registry.store import Store\n"
+        "with Store(sys.argv[1]).writing('docstrings'):\n"
+        "    print('held', flush=True); time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, store.url], stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        os.kill(child.pid, signal.SIGKILL)
+    with store.writing("docstrings"):
+        pass
+
+
+def test_preparing_a_database_twice_leaves_it_alone(migrated: Path) -> None:
+    before = migrated.stat().st_mtime_ns
+    prepare_database(f"sqlite:///{migrated}")
+    assert migrated.stat().st_mtime_ns == before
+
+
+def test_a_database_that_cannot_be_made_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("registry.schema._create", full)
+    with pytest.raises(StoreError, match="could not be created.*No space left"):
+        prepare_database(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["locks"]
