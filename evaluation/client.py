@@ -6,7 +6,7 @@ Knows the HTTP interface of a trial server. Knows nothing of models, arms' meani
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,12 +65,11 @@ class Client:
         url: str,
         *,
         timeout_seconds: float = 120.0,
-        transport: httpx.BaseTransport | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.url = url
-        self._http = httpx.Client(
-            base_url=url, timeout=timeout_seconds, trust_env=False, transport=transport
-        )
+        self._clock = clock
+        self._http = httpx.Client(base_url=url, timeout=timeout_seconds, trust_env=False)
 
     def close(self) -> None:
         """End the connections. Requests in flight end with MeasurementError."""
@@ -116,9 +115,9 @@ class Client:
             request["seed"] = seed
         if logprobs:
             request |= {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
-        begun = time.perf_counter()
+        begun = self._clock()
         body = self._json("POST", "/v1/chat/completions", request)
-        seconds = time.perf_counter() - begun
+        seconds = self._clock() - begun
         try:
             answer = _answer(body, seconds)
         except (KeyError, IndexError, TypeError, ValueError) as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
@@ -68,6 +69,7 @@ def measure(
     speed_prompts: int = 16,
     progress: Progress = quiet,
     timeout_seconds: float = 120.0,  # of one request
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Measurement:
     """Measure `arms` of the trial server at `url`. Goes on where the journal ends.
 
@@ -80,7 +82,7 @@ def measure(
     _check(prompts, arms)
     spread = min(speed_prompts, len(prompts))
     speed = [prompts[i * len(prompts) // spread] for i in range(spread)]
-    with closing(Client(url, timeout_seconds=timeout_seconds)) as client:
+    with closing(Client(url, timeout_seconds=timeout_seconds, clock=clock)) as client:
         model = client.model()
 
         def ask(work: _Work, tokens: int) -> Answer:

@@ -38,7 +38,10 @@ class Fake:
     knows: Mapping[str, float]  # arm to the chance that its draft proposes the target's word
     fault: str | None = None
     rounding: bool = True
-    forward_seconds: float = 0.0005
+    forward_seconds: float = 0.02  # on a clock of its own, which decoding moves
+    delay_seconds: float = 0.002  # for real, so that requests overlap
+    now: float = 0.0
+    url: str = ""
     speculative_cost: float = 1.2  # of a forward that verifies, over a plain one
     release: str = "release-1"
     pairs: dict[str, str] = field(default_factory=dict)
@@ -47,6 +50,9 @@ class Fake:
     answered: int = 0
     most_at_once: int = 0
     at_once: int = 0
+
+    def clock(self) -> float:
+        return self.now
 
     async def chat(self, request: Request) -> JSONResponse:
         body = await request.json()
@@ -60,12 +66,9 @@ class Fake:
             if arm not in self.knows and arm != "none":
                 return JSONResponse({"error": {"message": f"unknown arm {arm!r}"}}, 400)
             answer = self.decode(body, arm, 0 if arm == "none" else draft_len)
-            begun = time.perf_counter()
-            cost = answer["seconds"]
-            await asyncio.sleep(cost)
-            return JSONResponse(
-                self.body(body, arm, draft_len, answer, time.perf_counter() - begun)
-            )
+            await asyncio.sleep(self.delay_seconds)
+            self.now += answer["seconds"]
+            return JSONResponse(self.body(body, arm, draft_len, answer))
         finally:
             self.at_once -= 1
 
@@ -142,7 +145,6 @@ class Fake:
         arm: str,
         draft_len: int,
         answer: dict[str, Any],
-        seconds: float,
     ) -> dict[str, Any]:
         words = answer["words"]
         accepted = [n * 2 for n in answer["accepted"]] if self.lie else answer["accepted"]
@@ -184,7 +186,7 @@ class Fake:
                     "prompt_tokens_cached": 0,
                     "queue_seconds": 0.0,
                     "prefill_seconds": self.forward_seconds,
-                    "decode_seconds": max(0.0, seconds - self.forward_seconds),
+                    "decode_seconds": answer["seconds"] - self.forward_seconds,
                 },
             },
         }
@@ -225,7 +227,7 @@ def entry(word: str, ranked: Ranked, top: int) -> dict[str, Any]:
 
 
 @contextmanager
-def serving(fake: Fake) -> Iterator[str]:
+def serving(fake: Fake) -> Iterator[Fake]:
     """The fake on a free loopback port, in a thread of this process."""
     app = Starlette(
         routes=[
@@ -243,7 +245,8 @@ def serving(fake: Fake) -> Iterator[str]:
     while not server.started:
         time.sleep(0.005)
     try:
-        yield f"http://127.0.0.1:{port}"
+        fake.url = f"http://127.0.0.1:{port}"
+        yield fake
     finally:
         server.should_exit = True
         thread.join()

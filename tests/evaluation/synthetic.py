@@ -31,15 +31,17 @@ class Arm:
     correlation: float = 0.10  # within a request
 
     @property
-    def law(self) -> stats.rv_continuous:
+    def shape(self) -> tuple[float, float]:
+        """Of the beta law that a request's own acceptance is drawn from."""
         size = 1 / self.correlation - 1
-        return stats.beta(self.mean * size, (1 - self.mean) * size)
+        return self.mean * size, (1 - self.mean) * size
 
     def acceptance(self, draft_len: int) -> float:
         """The true pooled alpha-hat: expected accepted over expected judged."""
-        moments = [
-            float(self.law.moment(power)) if power else 1.0 for power in range(draft_len + 1)
-        ]
+        first, second = self.shape
+        moments = [1.0]
+        for power in range(draft_len):
+            moments.append(moments[-1] * (first + power) / (first + second + power))
         return sum(moments[1:]) / sum(moments[:-1])
 
 
@@ -57,7 +59,7 @@ def request_counts(
     """One request for each entry of `luck` (standard normal: how easy its prompt is)."""
     if draft_len == 0:
         return [Counts(plain_forwards=64, emitted=64) for _ in luck]
-    chances = arm.law.ppf(stats.norm.cdf(luck))
+    chances = stats.beta.ppf(stats.norm.cdf(luck), *arm.shape)
     rolls = rng.random((len(luck), ROUNDS, draft_len)) < chances[:, None, None]
     kept = np.cumprod(rolls, axis=2)  # accepted until the first that is not
     accepted = kept.sum(axis=1)

@@ -9,7 +9,7 @@ import pytest
 from evaluation.client import Client, MeasurementError
 from evaluation.gate import judge
 from evaluation.journal import JournalError
-from evaluation.measure import measure
+from evaluation.measure import ARMS, measure
 from evaluation.policy import Policy
 from evaluation.report import Report, ReportError, report_of
 from evaluation.samples import Measurement
@@ -23,29 +23,36 @@ PROMPTS = [
     for n in range(24)
 ]
 FEW = PROMPTS[:8]
+FIRST_PAIR = ("candidate", "ngram", "none")
 POLICY = Policy(prompts=24)
 
 
 def measured(
-    url: str, journal: Path, prompts: list[Prompt] = PROMPTS, temperature: float = 0.0
+    fake: Fake,
+    journal: Path,
+    prompts: list[Prompt] = PROMPTS,
+    *,
+    arms: tuple[str, ...] = ARMS,
+    temperature: float = 0.0,
 ) -> Measurement:
     return measure(
-        url,
+        fake.url,
         prompts,
+        arms=arms,
         draft_len=4,
         max_tokens=64,
         journal=journal,
         temperature=temperature,
         concurrency=6,
         speed_prompts=8,
-        timeout_seconds=20,
+        clock=fake.clock,
     )
 
 
 def test_every_arm_is_measured_on_the_same_prompts_and_the_truth_comes_out(tmp_path: Path) -> None:
     fake = Fake(KNOWS)
-    with serving(fake) as url:
-        measurement = measured(url, tmp_path / "journal.jsonl")
+    with serving(fake):
+        measurement = measured(fake, tmp_path / "journal.jsonl")
     report = report_of(measurement)
     for arm in ("candidate", "incumbent", "ngram", "none"):
         assert [r.prompt for r in report.of(arm)] == [prompt.id for prompt in PROMPTS]
@@ -65,8 +72,8 @@ def test_every_arm_is_measured_on_the_same_prompts_and_the_truth_comes_out(tmp_p
 
 
 def test_the_order_of_the_arms_is_reversed_from_block_to_block(tmp_path: Path) -> None:
-    with serving(Fake(KNOWS)) as url:
-        measured(url, tmp_path / "journal.jsonl", FEW)
+    with serving(Fake(KNOWS)) as fake:
+        measured(fake, tmp_path / "journal.jsonl", FEW)
     stored = (tmp_path / "journal.jsonl").read_text()
     lines = [json.loads(line) for line in stored.splitlines()]
     alone = [(line["block"], line["arm"]) for line in lines[1:] if line["run"] == "alone"]
@@ -84,19 +91,19 @@ def test_the_order_of_the_arms_is_reversed_from_block_to_block(tmp_path: Path) -
 def test_a_killed_measurement_goes_on_where_it_was(tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     fake = Fake(KNOWS, refuse_after=30)
-    with serving(fake) as url:
+    with serving(fake):
         with pytest.raises(MeasurementError, match="refused with 503.*shutting down"):
-            measured(url, journal, FEW)
+            measured(fake, journal, FEW)
         with journal.open("ab") as stored:
             stored.write(b'{"run": "batched", "arm": "cand')  # killed while writing
         fake.refuse_after, before = None, fake.answered
         kept = len(journal.read_text().splitlines()) - 2
-        again = report_of(measured(url, journal, FEW))
+        again = report_of(measured(fake, journal, FEW))
         total = 4 * 8 + 3 * 8
         assert kept >= 20
         assert fake.answered - before == total - kept + 4  # and one greeting an arm
         answered = fake.answered
-        assert report_of(measured(url, journal, FEW)) == again
+        assert report_of(measured(fake, journal, FEW)) == again
         assert fake.answered == answered + 4
 
 
@@ -105,12 +112,12 @@ def test_a_block_of_the_speed_runs_that_was_cut_in_two_is_measured_as_a_whole(
 ) -> None:
     journal = tmp_path / "journal.jsonl"
     fake = Fake(KNOWS)
-    with serving(fake) as url:
-        measured(url, journal, FEW)
+    with serving(fake):
+        measured(fake, journal, FEW)
         lines = journal.read_text().splitlines(keepends=True)
         journal.write_text("".join(lines[:-3]))  # half of the last block is gone
         before = fake.answered
-        report = report_of(measured(url, journal, FEW))
+        report = report_of(measured(fake, journal, FEW))
     assert fake.answered - before == 4 + 6
     assert len(report.of("none", "alone")) == 8
 
@@ -118,11 +125,11 @@ def test_a_block_of_the_speed_runs_that_was_cut_in_two_is_measured_as_a_whole(
 def test_samples_of_another_candidate_are_put_aside_not_mixed(tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     fake = Fake(KNOWS)
-    with serving(fake) as url:
-        measured(url, journal, FEW)
+    with serving(fake):
+        measured(fake, journal, FEW)
         fake.pairs["candidate"] = "p-another"
         before = fake.answered
-        report = report_of(measured(url, journal, FEW))
+        report = report_of(measured(fake, journal, FEW))
     assert fake.answered - before == 4 + 4 * 8 + 3 * 8
     assert report.conditions.pairs["candidate"] == "p-another"
     assert len(list(tmp_path.glob("journal.jsonl.of-*"))) == 1
@@ -130,35 +137,35 @@ def test_samples_of_another_candidate_are_put_aside_not_mixed(tmp_path: Path) ->
 
 def test_a_broken_line_inside_the_journal_is_named(tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
-    with serving(Fake(KNOWS)) as url:
-        measured(url, journal, PROMPTS[:2])
+    with serving(Fake(KNOWS)) as fake:
+        measured(fake, journal, PROMPTS[:2])
         lines = journal.read_text().splitlines(keepends=True)
         journal.write_text("".join([*lines[:3], "not a sample\n", *lines[4:]]))
         with pytest.raises(JournalError, match="line 4 is not JSON"):
-            measured(url, journal, PROMPTS[:2])
+            measured(fake, journal, PROMPTS[:2])
 
 
 def test_a_server_that_is_gone_is_a_fault_with_the_reason(tmp_path: Path) -> None:
-    with serving(Fake(KNOWS)) as url:
+    with serving(Fake(KNOWS)) as fake:
         pass
     with pytest.raises(MeasurementError, match="is gone"):
-        measured(url, tmp_path / "journal.jsonl")
+        measured(fake, tmp_path / "journal.jsonl")
 
 
 def test_an_arm_that_the_server_does_not_have_is_a_fault_that_names_it(tmp_path: Path) -> None:
     with (
-        serving(Fake({"candidate": 0.7})) as url,
+        serving(Fake({"candidate": 0.7})) as fake,
         pytest.raises(MeasurementError, match="unknown arm 'incumbent'"),
     ):
-        measured(url, tmp_path / "journal.jsonl")
+        measured(fake, tmp_path / "journal.jsonl")
 
 
 def test_a_server_that_lies_about_its_counts_is_a_fault(tmp_path: Path) -> None:
     with (
-        serving(Fake(KNOWS, lie=True)) as url,
+        serving(Fake(KNOWS, lie=True)) as fake,
         pytest.raises(MeasurementError, match="reports what cannot be"),
     ):
-        measured(url, tmp_path / "journal.jsonl")
+        measured(fake, tmp_path / "journal.jsonl")
 
 
 def test_a_pair_swapped_midway_is_a_fault(tmp_path: Path) -> None:
@@ -169,11 +176,11 @@ def test_a_pair_swapped_midway_is_a_fault(tmp_path: Path) -> None:
             fake.pairs["candidate"] = fake.pairs["none"] = "p-another"
 
     with (
-        serving(fake) as url,
+        serving(fake),
         pytest.raises(MeasurementError, match="swapped during the measurement"),
     ):
         measure(
-            url,
+            fake.url,
             PROMPTS,
             draft_len=4,
             max_tokens=64,
@@ -183,8 +190,8 @@ def test_a_pair_swapped_midway_is_a_fault(tmp_path: Path) -> None:
 
 
 def test_a_hanging_server_is_a_fault_with_the_reason() -> None:
-    with serving(Fake(KNOWS, forward_seconds=0.02)) as url:
-        client = Client(url, timeout_seconds=0.1)
+    with serving(Fake(KNOWS, delay_seconds=0.5)) as fake:
+        client = Client(fake.url, timeout_seconds=0.1)
         with pytest.raises(MeasurementError, match="did not answer in 0.1 s"):
             client.ask(PROMPTS[0], model="toy", arm="none", draft_len=4, max_tokens=64)
         client.close()
@@ -217,9 +224,9 @@ def test_what_cannot_be_measured_is_refused_before_a_request(
 
 def test_progress_ends_at_the_total(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
-    with serving(Fake(KNOWS)) as url:
+    with serving(Fake(KNOWS)) as fake:
         measure(
-            url,
+            fake.url,
             PROMPTS[:4],
             draft_len=4,
             max_tokens=64,
@@ -232,9 +239,9 @@ def test_progress_ends_at_the_total(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_broken_speculative_path_never_passes_parity(fault: str, tmp_path: Path) -> None:
-    with serving(Fake(KNOWS, fault=fault)) as url:
+    with serving(Fake(KNOWS, fault=fault)) as fake:
         try:
-            measurement = measured(url, tmp_path / "journal.jsonl")
+            measurement = measured(fake, tmp_path / "journal.jsonl", arms=FIRST_PAIR)
         except MeasurementError:  # its own counts gave it away
             assert fault in ("says_a_word_twice", "ends")
             return
@@ -245,23 +252,25 @@ def test_a_broken_speculative_path_never_passes_parity(fault: str, tmp_path: Pat
 
 
 def test_at_a_temperature_plain_with_other_seeds_is_the_baseline(tmp_path: Path) -> None:
-    with serving(Fake(KNOWS)) as url:
-        report = report_of(measured(url, tmp_path / "journal.jsonl", temperature=0.7))
+    with serving(Fake(KNOWS)) as fake:
+        report = report_of(
+            measured(fake, tmp_path / "journal.jsonl", arms=FIRST_PAIR, temperature=0.7)
+        )
     assert len(report.of("none", "again")) == 24
     parity = next(f for f in judge(report, POLICY).findings if f.rule == "parity")
     assert "plain decoding to itself" in parity.statement
 
 
 def test_without_rounding_every_answer_is_plain_decodings(tmp_path: Path) -> None:
-    with serving(Fake(KNOWS, rounding=False)) as url:
-        report = report_of(measured(url, tmp_path / "journal.jsonl"))
+    with serving(Fake(KNOWS, rounding=False)) as fake:
+        report = report_of(measured(fake, tmp_path / "journal.jsonl", arms=FIRST_PAIR))
     parity = next(f for f in judge(report, POLICY).findings if f.rule == "parity")
     assert parity.statement == "all 24 answers are plain decoding's, token by token"
 
 
 def test_a_report_holds_no_text_and_comes_back_from_disk_as_it_was(tmp_path: Path) -> None:
-    with serving(Fake(KNOWS)) as url:
-        measurement = measured(url, tmp_path / "journal.jsonl", PROMPTS[:4])
+    with serving(Fake(KNOWS)) as fake:
+        measurement = measured(fake, tmp_path / "journal.jsonl", PROMPTS[:4])
     report = report_of(measurement)
     report.write(tmp_path / "report.json")
     stored = (tmp_path / "report.json").read_text()
@@ -272,8 +281,8 @@ def test_a_report_holds_no_text_and_comes_back_from_disk_as_it_was(tmp_path: Pat
 
 
 def test_a_report_that_was_changed_after_measuring_is_refused(tmp_path: Path) -> None:
-    with serving(Fake(KNOWS)) as url:
-        report = report_of(measured(url, tmp_path / "journal.jsonl", PROMPTS[:4]))
+    with serving(Fake(KNOWS)) as fake:
+        report = report_of(measured(fake, tmp_path / "journal.jsonl", PROMPTS[:4]))
     report.write(tmp_path / "report.json")
     stored = json.loads((tmp_path / "report.json").read_text())
     stored["conditions"]["draft_len"] = 5

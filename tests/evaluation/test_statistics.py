@@ -24,7 +24,9 @@ def drawn(arm: Arm, prompts: int, seed: int) -> tuple[list[int], list[int]]:
     return [c.accepted for c in counts], [c.judged for c in counts]
 
 
-@pytest.mark.parametrize("rho", [0.02, 0.10, 0.20])
+@pytest.mark.parametrize(
+    "rho", [0.10, *(pytest.param(rho, marks=pytest.mark.slow) for rho in (0.02, 0.20))]
+)
 def test_bounds_of_acceptance_are_wrong_no_more_often_than_alpha(rho: float) -> None:
     arm = Arm(0.5, rho)
     truth = arm.acceptance(4)

@@ -1,0 +1,165 @@
+"""The measurement against the real server, in a process of its own, with toy weights."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from evaluation.client import MeasurementError
+from evaluation.endpoints import Endpoint, free_port, started
+from evaluation.gate import judge
+from evaluation.measure import measure
+from evaluation.policy import Policy
+from evaluation.report import Report, report_of
+from evaluation.samples import Measurement
+from speculation.records import Finding, Phase, Prompt
+
+pytestmark = pytest.mark.slow
+
+PROMPTS = [
+    Prompt(f"q{n}", ({"role": "user", "content": f"the quick brown fox number {n}"},))
+    for n in range(24)
+]
+
+SERVER = """
+import sys
+from pathlib import Path
+import speculation.engine as engine
+from serving.main import serve
+from serving.settings import ServeSettings
+
+fault, home, target, port = sys.argv[1:5]
+arms = dict(arm.split("=") for arm in sys.argv[5:])
+right_count, right_verify = engine.greedy_accept_count, engine.Engine._verify
+
+def one_too_many(best, ids, lens):
+    return (right_count(best, ids, lens) + 1).minimum(lens)
+
+def bonus_of_the_place_before(self, logits, ids, lens, laws):
+    accepted, added = right_verify(self, logits, ids, lens, laws)
+    best = logits.argmax(dim=-1)
+    return accepted, [int(best[row, max(0, count - 1)]) for row, count in enumerate(accepted)]
+
+if fault == "accepts a rejected token":
+    engine.greedy_accept_count = one_too_many
+if fault == "takes the bonus from the wrong place":
+    engine.Engine._verify = bonus_of_the_place_before
+raise SystemExit(serve(ServeSettings(
+    home=Path(home), port=int(port), target=Path(target), trial=True, arms=arms, threads=1,
+)))
+"""
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.toys import toy_target_folder
+
+    return toy_target_folder(tmp_path_factory.mktemp("target"), seed=3)
+
+
+@pytest.fixture(scope="module")
+def head(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.toys import toy_draft_folder
+
+    return toy_draft_folder(target, tmp_path_factory.mktemp("head"), seed=3)
+
+
+@contextmanager
+def trial(
+    target: Path, arms: Mapping[str, str], home: Path, *, fault: str = "none"
+) -> Iterator[Endpoint]:
+    port = free_port()
+    argv = [sys.executable, "-c", SERVER, fault, str(home), str(target), str(port)]
+    argv += [f"{arm}={draft}" for arm, draft in arms.items()]
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with started(
+        argv,
+        ready_url=f"http://127.0.0.1:{port}/health/ready",
+        log=home / "server.log",
+        environ=environ,
+    ) as server:
+        yield server
+
+
+def measured(url: str, home: Path, *arms: str) -> Measurement:
+    return measure(
+        url,
+        PROMPTS,
+        arms=arms,
+        draft_len=3,
+        max_tokens=24,
+        journal=home / "journal.jsonl",
+        speed_prompts=8,
+    )
+
+
+def parity(report: Report) -> Finding:
+    findings = judge(report, Policy(prompts=24)).findings
+    return next(found for found in findings if found.rule == "parity")
+
+
+def test_in_float32_every_answer_is_plain_decodings_whatever_drafts(
+    target: Path, head: Path, tmp_path: Path
+) -> None:
+    arms = {"candidate": str(head), "incumbent": "ngram", "ngram": "ngram", "none": "none"}
+    with trial(target, arms, tmp_path) as server:
+        report = report_of(measured(server.url, tmp_path, *arms))
+    assert parity(report).statement == "all 24 answers are plain decoding's, token by token"
+    assert all(r.parity is not None and r.parity.equal for r in report.of("ngram"))
+    # A head that was never trained: right texts, and served acceptance finds it out.
+    assert judge(report, Policy(prompts=24)).phase is Phase.FAIL
+    assert report.conditions.pairs["incumbent"] == report.conditions.pairs["ngram"]
+
+
+@pytest.mark.parametrize(
+    "fault", ["accepts a rejected token", "takes the bonus from the wrong place"]
+)
+def test_a_fault_in_the_real_engine_is_called_a_serving_bug(
+    fault: str, target: Path, head: Path, tmp_path: Path
+) -> None:
+    arms = {"candidate": str(head), "ngram": "ngram", "none": "none"}
+    with trial(target, arms, tmp_path, fault=fault) as server:
+        report = report_of(measured(server.url, tmp_path, *arms))
+    found = parity(report)
+    assert found.phase is not Phase.PASS
+    assert "serving bug" in found.statement
+
+
+def test_a_server_killed_midway_is_a_fault_and_another_one_finishes_the_measurement(
+    target: Path, head: Path, tmp_path: Path
+) -> None:
+    arms = {"candidate": str(head), "ngram": "ngram", "none": "none"}
+
+    def kill_and_measure() -> None:
+        with trial(target, arms, tmp_path) as server:
+
+            def kill(done: int, total: int, what: str) -> None:
+                if done == 20:
+                    os.kill(server.pid, signal.SIGKILL)
+
+            measure(
+                server.url,
+                PROMPTS,
+                arms=tuple(arms),
+                draft_len=3,
+                max_tokens=24,
+                journal=tmp_path / "journal.jsonl",
+                speed_prompts=8,
+                progress=kill,
+            )
+
+    with pytest.raises(MeasurementError, match="is gone") as caught:
+        kill_and_measure()
+    assert "SIGKILL" in caught.value.__notes__[0]
+    before = (tmp_path / "journal.jsonl").read_bytes()
+    # Its port and its log are new; its release and its pairs are the same.
+    with trial(target, arms, tmp_path) as server:
+        report = report_of(measured(server.url, tmp_path, *arms))
+    assert (tmp_path / "journal.jsonl").read_bytes().startswith(before)
+    assert len(report.of("candidate")) == len(report.of("none")) == 24
