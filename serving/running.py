@@ -13,6 +13,7 @@ import socket
 from functools import partial
 from types import FrameType
 
+import torch
 import uvicorn
 from prometheus_client import CollectorRegistry
 
@@ -46,6 +47,8 @@ class Running(uvicorn.Server):
         """Serve until a signal or a fatal fault; the exit code. Raises what loading raised."""
         self._loop = asyncio.get_running_loop()
         settings = self.settings
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
         exchanges = ExchangeLog(settings.home / "serving" / "exchanges")
         service = self.service = Service(settings, Metrics(CollectorRegistry()), exchanges)
         config = uvicorn.Config(

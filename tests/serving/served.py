@@ -48,7 +48,7 @@ class Served:
             if self.error is not None:
                 raise self.error
             assert time.monotonic() < end, f"waited {timeout_seconds} s in vain"
-            time.sleep(0.01)
+            time.sleep(0.02)
 
     def slow(self, seconds: float) -> None:
         """Let every step of the engine take this much longer."""
