@@ -85,4 +85,4 @@ class RowCache:
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """What transformers asks where no positions are given; ours always are."""
-        return self._end - self._positions.shape[1]
+        return self._end - int(self._positions.shape[1])

@@ -72,7 +72,7 @@ def regenerate(
     prompt fits.
     """
     target = load_target(target_folder, device=device)
-    tokenizer = AutoTokenizer.from_pretrained(target_folder, local_files_only=True)
+    tokenizer = load_tokenizer(target_folder)
     chosen = encode(tokenizer, prompts, recipe)
     if not chosen:
         raise ValueError(
@@ -84,9 +84,17 @@ def regenerate(
     missing = [(key, ids) for key, ids in chosen if key not in done]
     progress(len(done), len(chosen), "responses")
     _answer(
-        target, missing, _stop_ids(target, tokenizer), out, len(done), len(chosen), recipe, progress
+        target, missing, stop_ids(target, tokenizer), out, len(done), len(chosen), recipe, progress
     )
     return out
+
+
+def load_tokenizer(target_folder: Path) -> PreTrainedTokenizerBase:
+    """The target's tokenizer, from its folder alone."""
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+        target_folder, local_files_only=True
+    )
+    return tokenizer
 
 
 def encode(
@@ -106,7 +114,8 @@ def encode(
     return chosen
 
 
-def _stop_ids(target: Target, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+def stop_ids(target: Target, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """The tokens that end an answer: the model's own defaults and the tokenizer's."""
     configured = getattr(target.model, "generation_config", None)
     eos = getattr(configured, "eos_token_id", None)
     found = eos if isinstance(eos, list) else [eos]
