@@ -65,6 +65,10 @@ def demo(
     _check_space(home)
     with Stack(home, os.environ) as stack:
         _same_demo(home, chosen)
+        told = _finished(home)
+        if told is not None and not keep:
+            _say(f"the demo in {home} is finished; delete that folder to run it anew", {})
+            raise typer.Exit(_end(home, told))
         if stack.ended:
             _say(f"ended what a killed run left behind: {', '.join(stack.ended)}", {})
         _say("preparing the target and the prompts", {"step": "prepare"})
@@ -76,7 +80,7 @@ def demo(
 def _tell(home: Path, story: Story, stack: Any, *, keep: bool) -> Exit:
     """The story, in order; the exit code."""
     from cli import demo_steps as steps
-    from cli.demo_table import EXITS, demo_rows, demo_text
+    from cli.demo_table import demo_rows
     from flows.steps import once, write_json
 
     seconds: dict[str, float] = {}
@@ -101,7 +105,7 @@ def _tell(home: Path, story: Story, stack: Any, *, keep: bool) -> Exit:
         with _timed(home, seconds, "traffic_1"):
             steps.serve(told)
             figures = steps.traffic(told, first, "1")
-            _say(_traffic_text(figures), {"step": "traffic", **figures})
+            _say(f"in all {_traffic_text(figures)}", {"step": "traffic", **figures})
 
         with _timed(home, seconds, "release_2"):
             folder = once(
@@ -120,7 +124,7 @@ def _tell(home: Path, story: Story, stack: Any, *, keep: bool) -> Exit:
         if ended["outcome"]["phase"] == "PASS":
             with _timed(home, seconds, "traffic_2"):
                 figures = steps.traffic(told, second, "2")
-                _say(_traffic_text(figures), {"step": "traffic", **figures})
+                _say(f"in all {_traffic_text(figures)}", {"step": "traffic", **figures})
     rows = demo_rows(steps.measured(steps.folder_of(told, first)) or [], steps.measured(work))
     swap = ended["swap"] or {"requests_in_flight": 0, "failed": 0}
     steps.picture(told, _run_id(work))
@@ -132,11 +136,26 @@ def _tell(home: Path, story: Story, stack: Any, *, keep: bool) -> Exit:
         "seconds": {name: round(value, 1) for name, value in seconds.items()},
     }
     write_json(home / "demo.json", record)
-    emit(record, [*demo_text(rows), "", _swap_text(swap), str(ended["outcome"]["statement"])])
-    _say(f"{home / 'demo.json'} and {home / 'acceptance.png'} hold the figures", {})
+    code = _end(home, record)
     if keep:
         _keep(stack)
-    return EXITS[ended["outcome"]["phase"]]
+    return code
+
+
+def _end(home: Path, record: Mapping[str, Any]) -> Exit:
+    """The table, the swap and the verdict; the exit code."""
+    from cli.demo_table import EXITS, demo_text
+
+    said = [_swap_text(record["swap"]), str(record["statement"])]
+    emit(record, ["", *demo_text(record["rows"]), "", *said])
+    _say(f"{home / 'demo.json'} and {home / 'acceptance.png'} hold the figures", {})
+    return EXITS[str(record["verdict"])]
+
+
+def _finished(home: Path) -> dict[str, Any] | None:
+    from flows.steps import read_json
+
+    return read_json(home / "demo.json")
 
 
 def _story(
@@ -212,7 +231,7 @@ def _live() -> Iterator[Any]:
     console = Console(stderr=True)
 
     def show(figures: Mapping[str, Any]) -> None:
-        console.print(_traffic_text(figures), highlight=False)
+        console.print(_traffic_text(figures), highlight=False, soft_wrap=True)
 
     yield show
 

@@ -96,22 +96,17 @@ def make_pair(
     reached: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any] | None:
     """Wait until the flows have made, judged and perhaps promoted the release's pair."""
-    from flows.runs import start, waiting
+    from flows.runs import hurry
 
     key = f"retrain:{PAIRING}:{released['release']}"
     work = folder_of(demo, released)
-
-    def hurry() -> None:
-        if waiting(key):
-            start("watch/watch", {})
-
-    hurry()
+    hurry(key)
     return wait_for_outcome(
         work,
         key,
         done=lambda step, result: demo.say(_told(step, result), {"step": step}),
         progress=demo.progress,
-        hurry=hurry,
+        hurry=lambda: hurry(key),
         reached=reached,
     )
 
@@ -227,7 +222,9 @@ def _told(step: str, result: Mapping[str, Any]) -> str:
     if step == "look":
         return f"the old draft: {result['choice']}, because {result['why']}"
     if step == "gate":
-        return str(result["sentence"])
+        findings = result["verdict"]["findings"]
+        lines = [f"  {f['phase']:12} {f['rule']}: {f['statement']}" for f in findings]
+        return "\n".join([f"the gate says {result['phase']}", *lines])
     if step == "register":
         return f"registered as version {result['version']}: pair {result['pair_id']}"
     if step == "settle":

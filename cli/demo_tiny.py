@@ -16,7 +16,7 @@ from cli.demo_story import Story, written
 from speculation.records import Prompt
 
 WORDS = 256
-LAYERS = 16  # a forward has to cost much more than a draft's single layer, as in a real target
+LAYERS = 24  # a forward has to cost much more than a draft's single layer, as in a real target
 HIDDEN = 64
 CUT = 2  # words that follow each other in both releases
 PROMPT_WORDS = 6
@@ -41,7 +41,7 @@ def tiny_story(*, prompts: int | None) -> Story:
             "responses": 128,
             "max_tokens": 24,
             "draft_vocab": WORDS,
-            "epochs": 12,
+            "epochs": 16,
             "learning_rate": 0.003,
         },
     )

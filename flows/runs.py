@@ -63,9 +63,14 @@ def given_up(key: str) -> str | None:
     return f"the run {last.name} is {last.state.name}: {last.state.message}"
 
 
-def waiting(key: str) -> bool:
-    """Whether the next reconcile would start a run for `key`."""
-    return _attempts(key)[1] is not None
+def hurry(key: str) -> None:
+    """Have the next reconcile run now, where it would start a run for `key`.
+
+    Asked once for each attempt and worker: the schedule does the rest.
+    """
+    attempt = _attempts(key)[1]
+    if attempt is not None:
+        start("watch/watch", {}, f"hurry:{key}:{attempt}:{os.environ.get(STARTED)}")
 
 
 def _attempts(key: str) -> tuple[FlowRun | None, int | None]:

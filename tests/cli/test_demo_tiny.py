@@ -16,9 +16,21 @@ import pytest
 
 from cli.demo_tiny import CUT, WORDS, order, toy_prompts
 
-KILLS = 10
-MOST_SECONDS = 900  # of one run; on a quiet machine the whole demo takes two minutes
-FIRST, LAST = 3.0, 45.0  # a kill comes so many seconds after a start
+MOST_SECONDS = 900  # of one life; on a quiet machine the whole demo takes two minutes
+DELAY_SECONDS = 4.0  # at most, from a moment's file to the kill
+WORK = "work/docstrings/*"
+MOMENTS = (  # a file, and how many of it there are when the moment has come; in the story's order
+    ("run/*-schema.log", 1),
+    ("demo/release-1.done.json", 1),
+    (f"{WORK}/look.done.json", 1),
+    (f"{WORK}/regenerate.done.json", 1),
+    (f"{WORK}/trial-*/journal.jsonl", 1),
+    (f"{WORK}/gate.done.json", 1),
+    ("run/plain.log", 1),
+    (f"{WORK}/regenerate.done.json", 2),
+    (f"{WORK}/trial-*/journal.jsonl", 2),
+    (f"{WORK}/gate.done.json", 2),
+)
 
 
 def test_both_releases_say_every_word_once_and_share_pieces() -> None:
@@ -44,17 +56,16 @@ def test_the_demo_killed_at_ten_seeded_moments_finishes_with_one_of_everything(
 ) -> None:
     chance = random.Random(20)
     home = tmp_path / "home"
-    kills = 0
-    while kills < KILLS:
+    for files, many in MOMENTS:
         child = start(home)
-        try:
-            child.wait(chance.uniform(FIRST, LAST))
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            kills += 1
-            child.wait()
-            continue
-        break  # it was quicker than the kills
+        deadline = time.monotonic() + MOST_SECONDS
+        while len(list(home.glob(files))) < many and child.poll() is None:
+            assert time.monotonic() < deadline, f"{files} never came"
+            time.sleep(0.05)
+        time.sleep(chance.uniform(0, DELAY_SECONDS))
+        assert child.poll() is None, f"it ended by itself before {files}"
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
     child = start(home)
     code = child.wait(MOST_SECONDS)
     log = (home.parent / "demo.log").read_text()

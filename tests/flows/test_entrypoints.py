@@ -6,9 +6,10 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from prefect.flows import load_flow_from_entrypoint
+from prefect.flows import Flow, load_flow_from_entrypoint
 
 FOLDER = Path(__file__).parent.parent.parent / "flows"
 NAMES = ("watch", "retrain", "promote", "respond")
@@ -16,7 +17,9 @@ NAMES = ("watch", "retrain", "promote", "respond")
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_flow_loads_by_its_module_without_a_placeholder(name: str) -> None:
-    loaded = load_flow_from_entrypoint(f"flows.{name}.{name}", use_placeholder_flow=False)
+    loaded: Flow[Any, Any] = load_flow_from_entrypoint(
+        f"flows.{name}.{name}", use_placeholder_flow=False
+    )
     assert loaded.name == name
 
 

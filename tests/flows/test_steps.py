@@ -55,7 +55,12 @@ def test_a_marker_cut_short_by_a_crash_counts_as_not_done(tmp_path: Path) -> Non
 
 def test_each_step_tells_how_long_it_took(tmp_path: Path) -> None:
     once(tmp_path, "quick", {}, dict)
-    once(tmp_path, "slow", {}, lambda: time.sleep(0.05) or {})
+
+    def slow() -> dict[str, Any]:
+        time.sleep(0.05)
+        return {}
+
+    once(tmp_path, "slow", {}, slow)
     took = seconds(tmp_path)
     assert set(took) == {"quick", "slow"}
     assert took["slow"] >= 0.05 > took["quick"]
