@@ -20,7 +20,7 @@ from registry.errors import StoreError
 
 
 @contextmanager
-def locked(path: Path, *, timeout_seconds: float = 60.0) -> Iterator[None]:
+def locked(path: Path, *, timeout_seconds: float = 120.0) -> Iterator[None]:
     """Hold the lock file `path`. `StoreError` when another process keeps it for too long."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -203,7 +203,7 @@ def _move(
 
 def _tidy(
     store: Store, champion: PairVersion, clock: Callable[[], datetime], *, anew: bool = False
-) -> PairVersion | None:
+) -> PairVersion:
     """What follows from a promotion, and may be missing when one was killed. Gives the champion."""
     pairing, number = champion.pairing, str(champion.version)
     with speaking(store.url, f"recording the promotion of {pairing} v{number}"):
@@ -212,8 +212,8 @@ def _tidy(
         if anew or not champion.promoted:
             stamp = clock().isoformat("T", "seconds")
             store.client.set_model_version_tag(pairing, number, PROMOTED, stamp)
-    store.describe_pairing(pairing)
-    return store.champion(pairing)
+    pairs = store.describe_pairing(pairing)
+    return next((pair for pair in pairs if pair.version == champion.version), champion)
 
 
 def _named(version: int | None) -> str:

@@ -118,15 +118,14 @@ class Store:
                 )
                 with speaking(self.url, f"registering {manifest.pair_id}"):
                     self._create_model(pairing)
-                    upload.store_pair(self.client, self.url, material)
-                found = self._judged_before(pairing, manifest)
+                    number = upload.store_pair(self.client, self.url, material)
+                found = self.pair(pairing, number)
             if found is None:
-                raise StoreError(f"registering {manifest.pair_id}: the new version is not found")
+                raise StoreError(f"{pairing} v{number} was made and is gone: was it deleted?")
             with speaking(self.url, f"finishing {manifest.pair_id}"):
                 upload.finish(self.client, found)
-            self.describe_pairing(pairing)
-        again = self.pair(pairing, found.version)
-        return found if again is None else again
+            pairs = self.describe_pairing(pairing)
+        return next((pair for pair in pairs if pair.version == found.version), found)
 
     def releases(self, pairing: str) -> list[ReleaseVersion]:
         """The pairing's releases, oldest first."""
@@ -192,23 +191,23 @@ class Store:
         releases = tuple(reversed(self.releases(pairing)))
         return PairingState(pairing, releases, tuple(self.pairs(pairing)))
 
-    def describe_pairing(self, pairing: str) -> None:
-        """Write the pairing's page in MLflow anew from what is stored."""
-        text = pairing_story(pairing, self.pairs(pairing))
+    def describe_pairing(self, pairing: str) -> list[PairVersion]:
+        """Write the pairing's page in MLflow anew from what is stored; give the pairs."""
+        pairs = self.pairs(pairing)
         with speaking(self.url, f"describing {pairing}"):
-            self.client.update_registered_model(pairing, text)
+            self.client.update_registered_model(pairing, pairing_story(pairing, pairs))
+        return pairs
 
     def _register_release(self, pairing: str, uri: str, release: Release) -> ReleaseVersion:
-        known = {found.digest: found for found in self.releases(pairing)}
-        if release.digest not in known:
+        name = target_name(pairing)
+        found = next((r for r in self.releases(pairing) if r.digest == release.digest), None)
+        if found is None:
             with speaking(self.url, f"registering release {release.digest[:12]} of {pairing}"):
-                self._create_model(target_name(pairing))
-                upload.store_release(self.client, self.url, pairing, uri, release)
-            known = {found.digest: found for found in self.releases(pairing)}
-        found = known[release.digest]
+                self._create_model(name)
+                made = upload.store_release(self.client, self.url, pairing, uri, release)
+            return _release(pairing, made)
         if found.uri != uri:  # the same release at another place: that is where it is now
             with speaking(self.url, f"moving release {release.digest[:12]} of {pairing}"):
-                name = target_name(pairing)
                 self.client.set_model_version_tag(name, str(found.version), URI, uri)
         return replace(found, uri=uri)
 

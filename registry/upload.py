@@ -42,6 +42,7 @@ from speculation.records import Verdict
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel, Run
+    from mlflow.entities.model_registry import ModelVersion
 
 NOTE = "mlflow.note.content"  # MLflow's tag for a run's and a logged model's page
 EXTERNAL = "mlflow.model.isExternal"  # MLflow's tag: the weights are not here
@@ -88,7 +89,9 @@ def rows_of(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
 
 
-def store_release(client: MlflowClient, url: str, pairing: str, uri: str, release: Release) -> None:
+def store_release(
+    client: MlflowClient, url: str, pairing: str, uri: str, release: Release
+) -> ModelVersion:
     """A version of the pairing's target, backed by an external model: no weights are copied."""
     experiment = _experiment(client, url, pairing)
     tags = {EXTERNAL: "true", RELEASE: release.digest, URI: uri}
@@ -100,7 +103,7 @@ def store_release(client: MlflowClient, url: str, pairing: str, uri: str, releas
             (Path(folder) / "release.json").write_text(written + "\n", encoding="utf-8")
             client.log_model_artifacts(model.model_id, folder)
         client.finalize_logged_model(model.model_id, "READY")
-    client.create_model_version(
+    return client.create_model_version(
         target_name(pairing),
         await_creation_for=0,  # it exists when the call returns
         source=_source(model, url),
@@ -117,8 +120,8 @@ def store_release(client: MlflowClient, url: str, pairing: str, uri: str, releas
     )
 
 
-def store_pair(client: MlflowClient, url: str, material: Material) -> None:
-    """Everything of a pair, its version last."""
+def store_pair(client: MlflowClient, url: str, material: Material) -> int:
+    """Everything of a pair, its version last; gives the version's number."""
     manifest = with_files(material.manifest, material.files)
     write_manifest(manifest, material.files)
     experiment = _experiment(client, url, material.pairing)
@@ -142,7 +145,7 @@ def store_pair(client: MlflowClient, url: str, material: Material) -> None:
     )
     client.set_tag(run_id, NOTE, page)
     client.set_logged_model_tags(model.model_id, {NOTE: page})
-    client.create_model_version(
+    version = client.create_model_version(
         material.pairing,
         await_creation_for=0,
         source=_source(model, url),
@@ -151,6 +154,7 @@ def store_pair(client: MlflowClient, url: str, material: Material) -> None:
         tags={**tags, **_shown(material, manifest)},
         description=page,
     )
+    return int(version.version)
 
 
 def finish(client: MlflowClient, pair: PairVersion) -> None:

@@ -57,6 +57,26 @@ def store(migrated: Path, tmp_path: Path) -> Store:
 
 
 @pytest.fixture(scope="session")
+def template(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a target and a database that holds three pairs of it, all passed."""
+    folder = tmp_path_factory.mktemp("template")
+    database = shutil.copy(migrated, folder / "mlflow.db")
+    store = Store(f"sqlite:///{database}")
+    tiny.target(folder / "target")
+    for seed in range(3):
+        registered(store, folder / "target", folder / str(seed), seed=seed)
+    return folder
+
+
+@pytest.fixture
+def three(template: Path, tmp_path: Path) -> Store:
+    """A store of its own with three pairs; the newest is the candidate."""
+    (tmp_path / "mlflow").mkdir()
+    database = shutil.copy(template / "mlflow.db", tmp_path / "mlflow" / "mlflow.db")
+    return Store(f"sqlite:///{database}")
+
+
+@pytest.fixture(scope="session")
 def server(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a real MLflow server on loopback, with artifacts through its proxy."""
     home = tmp_path_factory.mktemp("server")

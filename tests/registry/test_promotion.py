@@ -29,50 +29,40 @@ def aliases(store: Store) -> dict[str, int]:
     return {alias: pair.version for pair in store.pairs("docstrings") for alias in pair.aliases}
 
 
-def test_the_first_champion_and_its_successor(store: Store, target: Path, tmp_path: Path) -> None:
-    registered(store, target, tmp_path / "a")
-    registered(store, target, tmp_path / "b", seed=1)
+def test_the_first_champion_and_its_successor(three: Store) -> None:
     noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
-    first = promote(store, "docstrings", 1, expect=None, clock=lambda: noon)
+    first = promote(three, "docstrings", 1, expect=None, clock=lambda: noon)
     assert (first.ok, first.outcome) == (True, Outcome.PROMOTED)
     assert first.statement == "v1 is now the first champion"
     assert first.champion is not None
-    assert aliases(store) == {"champion": 1, "candidate": 2}
-    second = promote(store, "docstrings", 2, expect=1)
-    assert second.statement == "v2 is now champion, v1 is previous"
-    assert aliases(store) == {"champion": 2, "previous": 1}
-    champion = store.champion("docstrings")
+    assert aliases(three) == {"champion": 1, "candidate": 3}
+    second = promote(three, "docstrings", 3, expect=1)
+    assert second.statement == "v3 is now champion, v1 is previous"
+    assert aliases(three) == {"champion": 3, "previous": 1}
+    champion = three.champion("docstrings")
     assert champion == second.champion
-    assert store.pairs("docstrings")[1].promoted == "2026-01-02T12:00:00+00:00"
-    page = store.client.get_registered_model("docstrings").description or ""
-    assert page.startswith("**Champion: [v2](#/models/docstrings/versions/2)**")
+    assert three.pairs("docstrings")[2].promoted == "2026-01-02T12:00:00+00:00"
+    page = three.client.get_registered_model("docstrings").description or ""
+    assert page.startswith("**Champion: [v3](#/models/docstrings/versions/3)**")
     assert "2026-01-02 12:00" in page
 
 
-def test_promoting_the_champion_again_changes_nothing(
-    store: Store, target: Path, tmp_path: Path
-) -> None:
-    registered(store, target, tmp_path / "a")
-    registered(store, target, tmp_path / "b", seed=1)
-    promote(store, "docstrings", 1, expect=None)
-    promote(store, "docstrings", 2, expect=1)
-    again = promote(store, "docstrings", 2, expect=1)
+def test_promoting_the_champion_again_changes_nothing(three: Store) -> None:
+    promote(three, "docstrings", 1, expect=None)
+    promote(three, "docstrings", 3, expect=1)
+    again = promote(three, "docstrings", 3, expect=1)
     assert (again.ok, again.outcome) == (True, Outcome.ALREADY)
-    assert aliases(store) == {"champion": 2, "previous": 1}
+    assert aliases(three) == {"champion": 3, "previous": 1}
 
 
-def test_a_candidate_judged_against_another_champion_is_overtaken(
-    store: Store, target: Path, tmp_path: Path
-) -> None:
-    for seed in range(3):
-        registered(store, target, tmp_path / str(seed), seed=seed)
-    promote(store, "docstrings", 1, expect=None)
-    promote(store, "docstrings", 2, expect=1)
+def test_a_candidate_judged_against_another_champion_is_overtaken(three: Store) -> None:
+    promote(three, "docstrings", 1, expect=None)
+    promote(three, "docstrings", 2, expect=1)
     for expect, said in ((1, "v1"), (None, "none")):
-        late = promote(store, "docstrings", 3, expect=expect)
+        late = promote(three, "docstrings", 3, expect=expect)
         assert (late.ok, late.outcome) == (False, Outcome.OVERTAKEN)
         assert f"v3 was judged against {said}, but the champion is v2" in late.statement
-    assert aliases(store) == {"champion": 2, "previous": 1, "candidate": 3}
+    assert aliases(three) == {"champion": 2, "previous": 1, "candidate": 3}
 
 
 @pytest.mark.parametrize("phase", [Phase.FAIL, Phase.INCONCLUSIVE, None])
@@ -192,52 +182,44 @@ def killed_at_write(store: Store, number: int) -> Iterator[list[str]]:
 
 
 def test_killed_at_any_write_the_old_or_the_new_pair_is_champion_and_a_rerun_heals(
-    store: Store, target: Path, tmp_path: Path
+    three: Store,
 ) -> None:
-    registered(store, target, tmp_path / "a")
-    registered(store, target, tmp_path / "b", seed=1)
-    promote(store, "docstrings", 1, expect=None)
+    promote(three, "docstrings", 1, expect=None)
     seen = set()
     for number in itertools.count():
-        with killed_at_write(store, number) as done:
+        with killed_at_write(three, number) as done:
             try:
-                promote(store, "docstrings", 2, expect=1)
+                promote(three, "docstrings", 3, expect=1)
             except Killed:
                 pass
             else:
                 break
-        seen.add(aliases(store)["champion"])
-        assert promote(store, "docstrings", 2, expect=1).ok
-        assert aliases(store) == {"champion": 2, "previous": 1}
-        assert store.pairs("docstrings")[0].promoted
-        store.client.set_registered_model_alias("docstrings", "champion", "1")  # once more
-        store.client.delete_registered_model_alias("docstrings", "previous")
-        store.client.delete_model_version_tag("docstrings", "2", "paceline.promoted")
-        store.client.set_registered_model_alias("docstrings", "candidate", "2")
-    assert seen == {1, 2}
+        seen.add(aliases(three)["champion"])
+        assert promote(three, "docstrings", 3, expect=1).ok
+        assert aliases(three) == {"champion": 3, "previous": 1}
+        assert three.pairs("docstrings")[0].promoted
+        three.client.set_registered_model_alias("docstrings", "champion", "1")  # once more
+        three.client.delete_registered_model_alias("docstrings", "previous")
+        three.client.delete_model_version_tag("docstrings", "3", "paceline.promoted")
+        three.client.set_registered_model_alias("docstrings", "candidate", "3")
+    assert seen == {1, 3}
     assert len(done) == 5
 
 
-def test_killed_while_rolling_back_a_rerun_heals(
-    store: Store, target: Path, tmp_path: Path
-) -> None:
-    registered(store, target, tmp_path / "a")
-    registered(store, target, tmp_path / "b", seed=1)
-    promote(store, "docstrings", 1, expect=None)
-    promote(store, "docstrings", 2, expect=1)
-    with killed_at_write(store, 1), pytest.raises(Killed):
-        rollback(store, "docstrings", reason="dead draft")
-    assert aliases(store)["champion"] == 2
-    assert rollback(store, "docstrings", reason="dead draft").ok
-    assert aliases(store) == {"champion": 1, "previous": 2}
+def test_killed_while_rolling_back_a_rerun_heals(three: Store) -> None:
+    promote(three, "docstrings", 1, expect=None)
+    promote(three, "docstrings", 3, expect=1)
+    with killed_at_write(three, 1), pytest.raises(Killed):
+        rollback(three, "docstrings", reason="dead draft")
+    assert aliases(three)["champion"] == 3
+    assert rollback(three, "docstrings", reason="dead draft").ok
+    assert aliases(three) == {"champion": 1, "previous": 3}
 
 
 def test_of_two_concurrent_promotions_one_wins_and_the_other_says_so(
-    store: Store, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    three: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for seed in range(3):
-        registered(store, target, tmp_path / str(seed), seed=seed)
-    promote(store, "docstrings", 1, expect=None)
+    promote(three, "docstrings", 1, expect=None)
     start = threading.Barrier(2)
     read = Store.champion
 
@@ -247,7 +229,7 @@ def test_of_two_concurrent_promotions_one_wins_and_the_other_says_so(
         return found
 
     def race(version: int) -> Outcome:
-        own = Store(store.url)
+        own = Store(three.url)
         assert own.client is not None
         start.wait(timeout=30)
         return promote(own, "docstrings", version, expect=1).outcome
@@ -257,8 +239,8 @@ def test_of_two_concurrent_promotions_one_wins_and_the_other_says_so(
         outcomes = dict(zip((2, 3), racers.map(race, (2, 3)), strict=True))
     assert sorted(outcomes.values()) == [Outcome.OVERTAKEN, Outcome.PROMOTED]
     winner = next(version for version, out in outcomes.items() if out is Outcome.PROMOTED)
-    assert aliases(store)["champion"] == winner
-    assert aliases(store)["previous"] == 1
+    assert aliases(three)["champion"] == winner
+    assert aliases(three)["previous"] == 1
 
 
 RACER = """
@@ -308,16 +290,14 @@ def test_of_two_processes_that_promote_through_a_server_one_wins(
 
 
 def test_an_alias_moved_by_another_host_at_the_same_time_is_told(
-    store: Store, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    three: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for seed in range(2):
-        registered(store, target, tmp_path / str(seed), seed=seed)
-    write = store.client.set_registered_model_alias
+    write = three.client.set_registered_model_alias
 
     def overwritten(pairing: str, alias: str, version: str) -> None:
         write(pairing, alias, version)
         write(pairing, alias, "2")
 
-    monkeypatch.setattr(store.client, "set_registered_model_alias", overwritten)
+    monkeypatch.setattr(three.client, "set_registered_model_alias", overwritten)
     with pytest.raises(StoreError, match="another host moved the alias at the same time"):
-        promote(store, "docstrings", 1, expect=None)
+        promote(three, "docstrings", 1, expect=None)

@@ -220,7 +220,9 @@ def test_an_alias_moved_by_hand_is_seen(server: str, target: Path, tmp_path: Pat
     unjudged = champion(server, "by-hand")
     assert unjudged is not None
     assert not unjudged.judged
-    store.client.create_model_version("by-hand", source=f"models:/{pair.model_id}")
+    store.client.create_model_version(
+        "by-hand", source=f"models:/{pair.model_id}", model_id=pair.model_id
+    )
     store.client.set_registered_model_alias("by-hand", "champion", "2")
     with pytest.raises(StoreError, match="by-hand v2 carries the alias champion and is no pair"):
         champion(server, "by-hand")
