@@ -20,7 +20,7 @@ import torch
 
 from speculation.head import Head, load_head, save_head
 from speculation.target import load_target
-from training.initial import frequent_tokens, fresh_head, warm_head
+from training.initial import frequent_tokens, fresh_head, rescale, state_scale, warm_head
 from training.progress import Progress, silent
 from training.recipe import Recipe
 from training.responses import Response, read_responses, token_counts
@@ -58,12 +58,13 @@ def distill(
         raise ValueError(f"{responses} holds {len(everything)} usable responses: wanted at least 2")
 
     torch.manual_seed(recipe.seed)
+    scale = state_scale(training).to(device)
     token_ids = frequent_tokens(token_counts(training, target.vocab_size), recipe.draft_vocab)
     if start is None:
         head = fresh_head(target, token_ids)
     else:
         old = load_head(start, dtype=torch.float32, device=torch.device("cpu"))
-        head = warm_head(old, target, token_ids)
+        head = rescale(warm_head(old, target, token_ids), scale)
     head = head.float().to(device).train()
     embedding = target.embedding.detach()
     optimizer = torch.optim.AdamW(head.parameters(), lr=recipe.learning_rate, weight_decay=0.0)
@@ -88,7 +89,7 @@ def distill(
                 result = unrolled(
                     head,
                     embedding,
-                    collate(batch, head.fc.weight.device),
+                    collate(batch, scale),
                     positions=recipe.unroll,
                     decay=recipe.position_decay,
                 )
@@ -98,7 +99,7 @@ def distill(
             optimizer.step()
             losses.append(result.loss.item())
             progress(done + 1, total, "training steps")
-        judged, accepted = validate(head, embedding, validation, recipe)
+        judged, accepted = validate(head, embedding, validation, scale, recipe)
         acceptance = sum(accepted) / max(sum(judged), 1)
         curves.append(
             {
@@ -111,7 +112,7 @@ def distill(
         )
         if acceptance > best:
             best = acceptance
-            save_head(_in(head, target.dtype), out / "best.tmp")
+            save_head(rescale(_copy(head), 1 / scale).to(target.dtype), out / "best.tmp")
             shutil.rmtree(out / "best", ignore_errors=True)
             os.replace(out / "best.tmp", out / "best")
         _save(checkpoint, head, optimizer, curves, best, epoch + 1)
@@ -125,12 +126,19 @@ def distill(
 
 @torch.no_grad()
 def validate(
-    head: Head, embedding: torch.Tensor, responses: list[Response], recipe: Recipe
+    head: Head,
+    embedding: torch.Tensor,
+    responses: list[Response],
+    scale: torch.Tensor,
+    recipe: Recipe,
 ) -> tuple[list[int], list[int]]:
-    """Judged and accepted tokens at each draft position, as greedy decoding would count them."""
+    """Judged and accepted tokens at each draft position, as greedy decoding would count them.
+
+    `head` reads states divided by `scale` [3H].
+    """
     judged, accepted = [0] * recipe.unroll, [0] * recipe.unroll
     for place in range(0, len(responses), recipe.batch):
-        batch = collate(responses[place : place + recipe.batch], head.fc.weight.device)
+        batch = collate(responses[place : place + recipe.batch], scale)
         with torch.autocast(device_type=head.fc.weight.device.type, dtype=torch.bfloat16):
             result = unrolled(
                 head, embedding, batch, positions=recipe.unroll, decay=recipe.position_decay
@@ -157,11 +165,10 @@ def _schedule(step: int, total: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, total - warmup)))
 
 
-def _in(head: Head, dtype: torch.dtype) -> Head:
-    """A copy of `head` whose weights have `dtype`."""
+def _copy(head: Head) -> Head:
     copy = Head(head.config)
     copy.load_state_dict(head.state_dict())
-    return copy.to(dtype)
+    return copy.to(head.fc.weight.device)
 
 
 def _save(

@@ -17,8 +17,8 @@ class Recipe:
     unroll: int = 4  # draft positions trained, each on the head's own output (EAGLE-3)
     position_decay: float = 0.8  # weight of each further position, as EAGLE-3's published recipe
     epochs: int = 4
-    batch: int = 16  # responses in an optimizer step
-    learning_rate: float = 5e-4
+    batch: int = 4  # responses in an optimizer step
+    learning_rate: float = 1e-3
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -23,19 +23,20 @@ class Batch:
     """Padded responses. Row r of response b starts a round after its answer token r."""
 
     ids: Tensor  # [B, T + 1]
-    states: Tensor  # [B, T, 3H]
+    states: Tensor  # [B, T, 3H], divided by their scale
     first: Tensor  # [B] context row of r = 0: the prompt's last position
     answer_lens: Tensor  # [B]
     top_ids: Tensor  # [B, M, kept]
     top_probs: Tensor  # [B, M, kept] float32
 
 
-def collate(responses: Sequence[Response], device: torch.device) -> Batch:
-    """Pad `responses` into one batch."""
+def collate(responses: Sequence[Response], scale: Tensor) -> Batch:
+    """Pad `responses` into one batch on the device of `scale` [3H], which divides their states."""
     pad = torch.nn.utils.rnn.pad_sequence
+    device = scale.device
     return Batch(
         pad([r.ids.long() for r in responses], batch_first=True).to(device),
-        pad([r.states for r in responses], batch_first=True).to(device),
+        pad([r.states for r in responses], batch_first=True).to(device) / scale,
         torch.tensor([r.prompt_len - 1 for r in responses], device=device),
         torch.tensor([r.answer_len for r in responses], device=device),
         pad([r.top_ids.long() for r in responses], batch_first=True).to(device),
