@@ -154,7 +154,7 @@ class HeadDrafter:
     def _full(self, laws: list[Tensor], place: int, length: int) -> Tensor:
         """Row `place` of `laws` over the target's vocabulary, [length, V]."""
         narrow = torch.stack([law[place] for law in laws[:length]])
-        wide = torch.zeros((length, len(self.head.t2d)), device=narrow.device)
+        wide = narrow.new_zeros((length, len(self.head.t2d)))
         wide[:, self.token_ids] = narrow
         return wide
 

@@ -241,7 +241,10 @@ class Engine:
                 draft_probs[row, : len(law)] = law
         keys = [(s.seed, len(s.tokens)) for s in self._running]
         uniform = torch.stack(
-            [torch.rand(width, generator=stream(*key, "accept")) for key in keys]
+            [
+                torch.rand(width, generator=stream(*key, "accept"), dtype=torch.float32)
+                for key in keys
+            ]
         ).to(logits.device)
         accepted = accept_count(target_probs[:, :width], draft_probs, ids, lens, uniform)
         law = next_probs(target_probs, draft_probs, ids, lens, accepted)

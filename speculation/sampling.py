@@ -39,7 +39,9 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     """
     if sampling.greedy:
         best = logits.argmax(dim=-1, keepdim=True)  # torch: the first of equal maxima
-        return torch.zeros(logits.shape, device=logits.device).scatter_(-1, best, 1.0)
+        # The dtype is said: a model that loads beside changes torch's default in every thread.
+        zeros = torch.zeros(logits.shape, dtype=torch.float32, device=logits.device)
+        return zeros.scatter_(-1, best, 1.0)
     scaled = logits.float() / sampling.temperature
     if 0 < sampling.top_k < scaled.shape[-1]:
         weakest = scaled.topk(sampling.top_k, dim=-1).values[..., -1:]
