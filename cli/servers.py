@@ -79,6 +79,7 @@ def serve(
         arms=arms_of(arm or ()),
         pairing=pairing,
         registry=where,
+        registry_token=settings.registry_token,
         draft_len=draft_len,
         slots=configured.slots if slots is None else slots,
         max_len=configured.max_len if max_len is None else max_len,
