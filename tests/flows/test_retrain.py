@@ -1,0 +1,98 @@
+"""The order of a retrain's steps, and that a finished one stays finished. What the steps do is
+tested in their folders, and all of it together by the tiny demo."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configuration.settings import Pairing
+from configuration.writing import write_default
+from flows import keeping, making
+from flows.retrain import retrain
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+RELEASE = "c" * 64
+PLAN = {
+    **{"target": "/t", "release": RELEASE, "version": 1, "why": "it is new", "choice": "scratch"},
+    **{"draft": None, "parent": None, "parent_draft": None},
+}
+FINDING = {"rule": "floor", "phase": "PASS", "statement": "good", "interval": None}
+GIVES: dict[str, dict[str, Any]] = {
+    "look": PLAN,
+    "regenerate_answers": {"responses": "/r"},
+    "distil_draft": {"draft": "/d"},
+    "measure_pair": {
+        "folder": "/m",
+        "digest": "e" * 64,
+        "rows": [{"arm": "candidate", "pair": ""}],
+    },
+    "judge_report": {"verdict": {"findings": [FINDING]}, "phase": "PASS", "sentence": "PASS"},
+    "register": {"version": 1, "pair_id": "p-1", "run_id": "run"},
+    "settle": {"version": 1, "phase": "PASS", "promoted": True, "statement": "v1 is champion"},
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_default(tmp_path / "paceline.toml", {"line": Pairing()})
+    for name in ("train", "evaluation"):
+        (tmp_path / "prompts").mkdir(exist_ok=True)
+        (tmp_path / "prompts" / f"{name}.jsonl").write_text("{}")
+    monkeypatch.setenv("PACELINE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def scripted(
+    monkeypatch: pytest.MonkeyPatch, calls: Counter[str], *, breaks: set[str], plan: dict[str, Any]
+) -> None:
+    """Every step gives what GIVES says; each of `breaks` is refused the first time."""
+    for name, given in {**GIVES, "look": plan}.items():
+        module = keeping if name in ("register", "settle") else making
+
+        def step(*_: Any, name: str = name, given: dict[str, Any] = given) -> dict[str, Any]:
+            calls[name] += 1
+            if name in breaks:
+                breaks.discard(name)
+                raise ValueError(f"{name} is cut short")
+            return given
+
+        monkeypatch.setattr(module, name, step)
+    monkeypatch.setattr(keeping, "assemble", lambda *_: Path("/pair"))
+
+
+def test_cut_short_in_every_step_it_goes_on_from_the_last_finished_one(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+    scripted(monkeypatch, calls, breaks=set(GIVES), plan=PLAN)
+    for name in GIVES:
+        with pytest.raises(ValueError, match=f"{name} is cut short"):
+            retrain("line", RELEASE)
+    assert retrain("line", RELEASE)["promoted"]
+    assert calls == {name: 2 for name in GIVES}, "each step is cut short once and done once"
+    assert retrain("line", RELEASE)["promoted"]
+    assert calls["distil_draft"] == calls["register"] == calls["settle"] == 2
+
+
+def test_a_draft_that_is_there_already_is_not_trained(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+    scripted(monkeypatch, calls, breaks=set(), plan={**PLAN, "choice": "given", "draft": "/given"})
+    assert retrain("line", RELEASE)["promoted"]
+    assert calls["regenerate_answers"] == calls["distil_draft"] == 0
+    assert calls["measure_pair"] == calls["register"] == 1
+
+
+def test_an_alarms_retrain_does_not_take_the_releases_for_its_own(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+    scripted(monkeypatch, calls, breaks=set(), plan=PLAN)
+    retrain("line", RELEASE)
+    retrain("line", RELEASE, cause="alarm-1")
+    assert calls["distil_draft"] == 2
