@@ -64,7 +64,8 @@ class Watched:
         """One request that has ended. The alarm it sets off, if it is a new one."""
         served = Served.of(exchange)
         self.draft_len = exchange.draft_len
-        self.kept = [*self.kept[1 - KEPT :], served]
+        self.kept.append(served)
+        del self.kept[:-KEPT]
         if served.counts.judged:
             self._detect(served)
         return self.serving(exchange.release, at=served.at)

@@ -66,9 +66,9 @@ def daily_wave(requests: int, phase: float = 0.0) -> Shift:
 
 
 def test_falls_are_seen_in_time() -> None:
-    assert median(delays(-0.10, streams=15, cause="drift")) <= 200
-    assert median(delays(-0.20, streams=15, cause="drift")) <= 100
-    assert max(delays(DEAD, streams=15, cause="dead_draft")) <= 20
+    assert median(delays(-0.10, streams=11, cause="drift")) <= 200
+    assert median(delays(-0.20, streams=11, cause="drift")) <= 100
+    assert max(delays(DEAD, streams=11, cause="dead_draft")) <= 20
 
 
 def test_healthy_requests_do_not_alarm() -> None:
@@ -120,13 +120,13 @@ def test_forty_streams_under_a_daily_wave_alarm_at_most_once(phase: float) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("healthy", [LEARNT, LEARN_AT[-1] + 500])
-def test_falls_are_seen_in_time_over_two_hundred_streams(healthy: int) -> None:
+def test_falls_are_seen_in_time_over_a_hundred_streams(healthy: int) -> None:
     for shift, cause, most in (
         (-0.05, "drift", math.inf),
         (-0.10, "drift", 200),
         (-0.20, "drift", 100),
         (DEAD, "dead_draft", 20),
     ):
-        found = sorted(delays(shift, streams=200, cause=cause, healthy=healthy))
-        print(f"{healthy} healthy, fall {-shift:.2f}: median {found[100]}, p90 {found[180]}")
+        found = sorted(delays(shift, streams=100, cause=cause, healthy=healthy))
+        print(f"{healthy} healthy, fall {-shift:.2f}: median {median(found)}, p90 {found[90]}")
         assert median(found) <= most
