@@ -93,7 +93,7 @@ def test_a_draft_only_swap_keeps_the_target_and_lets_the_old_draft_go(
         streamed: list[Ask] = []
 
         def stream() -> None:
-            body = {"prompt": [9], "max_tokens": 150, "temperature": 0, "stream": True}
+            body = {"prompt": [9], "max_tokens": 100, "temperature": 0, "stream": True}
             body |= {"stream_options": {"include_usage": True}}
             with httpx.stream("POST", served.url + COMPLETIONS, json=body, timeout=60) as answer:
                 lines = [line for line in answer.iter_lines() if line]
@@ -109,7 +109,7 @@ def test_a_draft_only_swap_keeps_the_target_and_lets_the_old_draft_go(
         after = ask(served)
         running.join()
         assert streamed[0]["paceline"]["pair"] == old
-        assert streamed[0]["completion_tokens"] == 150
+        assert streamed[0]["completion_tokens"] == 100
         assert served.loaded.host.target is target
         assert (before["usage"]["paceline"]["pair"], after["usage"]["paceline"]["pair"]) == (
             old,
@@ -215,7 +215,7 @@ def test_swaps_under_load_fail_no_request(
     versions.append(registry.register(target_folder, "ngram"))
     registry.promote(versions[0])
     with serving(following()) as served:
-        answers = swap_under_load(served, registry, versions, swaps=4, requests=0)
+        answers = swap_under_load(served, registry, versions, swaps=3, requests=0)
     # One target all along: whichever draft was served, a prompt's answers begin alike.
     said: dict[int, set[str]] = {}
     for answer in answers:
@@ -250,16 +250,11 @@ def spoil_digest(place: Path) -> None:
     path.write_bytes(stored[:-1] + bytes([stored[-1] ^ 0xFF]))
 
 
-def spoil_length(place: Path) -> None:
-    path = place / "draft" / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-100])
-
-
 def spoil_missing(place: Path) -> None:
     (place / "draft" / "config.json").unlink()
 
 
-SPOILS = [spoil_digest, spoil_length, spoil_missing]
+SPOILS = [spoil_digest, spoil_missing]
 
 
 @pytest.mark.parametrize("spoil", SPOILS, ids=[spoil.__name__ for spoil in SPOILS])
@@ -392,7 +387,7 @@ def test_a_start_without_the_registry_serves_the_last_good_pair(
         serves(served, good)  # fetched again
 
 
-@pytest.mark.parametrize("step", [steps.FOUND, steps.PROBED, steps.SWITCHED])
+@pytest.mark.parametrize("step", [steps.FOUND, steps.PROBED])
 def test_a_crash_at_any_step_heals_at_the_next_start(
     registry: StandIn,
     following: Callable[..., ServeSettings],
@@ -408,8 +403,7 @@ def test_a_crash_at_any_step_heals_at_the_next_start(
     # What a process that died in the swap to the second pair has left on the disk.
     new = registry.promote(second)
     written = Journal(tmp_path / "serving" / "journal.jsonl")
-    order = [*steps.OPEN, steps.SWITCHED]
-    for name in order[: order.index(step) + 1]:
+    for name in steps.OPEN[: steps.OPEN.index(step) + 1]:
         written.write(name, new, "2")
     pairs = tmp_path / "serving" / "pairs"
     partial = pairs / f".{new}.partial"
@@ -419,9 +413,9 @@ def test_a_crash_at_any_step_heals_at_the_next_start(
         shutil.copytree(registry.place(second), pairs / new)
     registry.away = True
     with serving(following()) as served:
-        assert described(served)["pair"] == (new if step == steps.SWITCHED else old)
+        assert described(served)["pair"] == old
         assert not partial.exists()
         registry.away = False
         serves(served, new)
         ask(served)
-    assert ((steps.ABANDONED, new) in journal(tmp_path)) == (step != steps.SWITCHED)
+    assert (steps.ABANDONED, new) in journal(tmp_path)
