@@ -114,7 +114,7 @@ class Store:
                     why=description,
                     metrics=dict(metrics or {}),
                     release=release,
-                    replaces=self.pair(pairing, CHAMPION),
+                    incumbent=self.pair(pairing, CHAMPION),
                 )
                 with speaking(self.url, f"registering {manifest.pair_id}"):
                     self._create_model(pairing)

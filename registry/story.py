@@ -1,19 +1,25 @@
-"""What a pair's page says, in GitHub Markdown: MLflow shows it on the version, the model, the run.
+"""What the pages of a pair, a pairing and a release say; MLflow shows them beside its own tables.
 
-Pure text from records. Tables and links only: MLflow's pages render neither mermaid nor pictures
-stored beside the text, so pictures are linked where they lie.
+Pure text from records. Pictures are shown from the pair's run: MLflow's pages serve them by an
+address relative to themselves, so they follow the server wherever it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
+from registry.fingerprint import PARTS, Release
 from registry.manifest import PairManifest
-from registry.versions import SHOWN_METRICS, PairVersion, target_name
-from speculation.records import Verdict
+from registry.markdown import amount, figure, flat, plain, table
+from registry.versions import CHAMPION, SHOWN_METRICS, PairVersion, ReleaseVersion, target_name
+from speculation.records import Finding, Verdict
 
 LIMIT = 90_000  # characters; MLflow refuses descriptions above 100,000
+PAIRS_LISTED = 200
+PICTURES_SHOWN = 6
 COLUMNS = {  # of a report's rows, in the words of the glossary
     "pair": "pair",
     "alpha_hat": "alpha-hat",
@@ -28,108 +34,97 @@ COLUMNS = {  # of a report's rows, in the words of the glossary
 }
 
 
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """The pictures and reports that lie on a pair's run in MLflow."""
+
+    experiment: str
+    run_id: str
+    names: tuple[str, ...]  # e.g. "report/report.html"
+
+    def shown(self) -> list[str]:
+        """Markdown: the pictures, then links to everything."""
+        pictures = [name for name in self.names if name.endswith(".png")][:PICTURES_SHOWN]
+        images = [
+            f"![{name}](get-artifact?{urlencode({'path': name, 'run_uuid': self.run_id})})"
+            for name in pictures
+        ]
+        run = f"#/experiments/{self.experiment}/runs/{self.run_id}/artifacts"
+        links = " · ".join(f"[{plain(name)}]({run}/{name})" for name in self.names)
+        return [*images, links] if self.names else []
+
+
 def pair_story(
     manifest: PairManifest,
     *,
-    pairing: str,
-    why: str,
+    why: str,  # Markdown
     verdict: Verdict | None,
-    rows: Sequence[Mapping[str, Any]],
-    release_version: int,
-    replaces: PairVersion | None,
-    pictures: Mapping[str, str],  # name -> link
+    rows: Sequence[Mapping[str, Any]],  # of the report's table, see COLUMNS
+    release: ReleaseVersion,
+    incumbent: PairVersion | None,
+    files: RunFiles,
 ) -> str:
-    """The page of one pair: the verdict in a sentence, what it is, what was measured, why."""
-    release, making = manifest.release, manifest.making
-    of_release = f"[{target_name(pairing)} v{release_version}]" + (
-        f"(#/models/{target_name(pairing)}/versions/{release_version})"
-    )
-    facts = {
-        "pair": f"`{manifest.pair_id}`",
-        "draft": draft_in_words(manifest),
-        "release": f"{of_release}, `{release.digest[:12]}`, {release.architecture}, "
-        f"{_amount(release.parameters)} parameters, {release.quantization or release.dtype}",
-        "context": f"judged to {manifest.context_measured:,} of "
-        f"{release.context_configured:,} tokens",
-        "replaces": "nothing: the first pair" if replaces is None else version_link(replaces),
-        "warm start": f"`{making.parent}`" if making.parent else "",
-        "recipe": ", ".join(f"{k} {v}" for k, v in flat(making.recipe).items()),
-        "prompts": f"{len(making.prompts_train):,} for training, "
-        f"{len(making.prompts_validation):,} for validation"
-        if making.prompts_train
-        else "",
-        "engine": f"{manifest.engine} {manifest.engine_version}".strip(),
-        "made by": making.code_version,
-    }
-    parts = [
-        f"**{_line(verdict.sentence)}**" if verdict else "**Not judged.**",
-        why.strip(),
-        table(["", ""], [[f"**{name}**", said] for name, said in facts.items() if said]),
-    ]
+    """The page of one pair: the verdict in a sentence, why it was made, what it is, how it did."""
+    facts = [[f"**{name}**", said] for name, said in _facts(manifest, release, incumbent) if said]
+    parts = [plain(verdict.sentence) if verdict else "Not judged.", why.strip()]
+    parts += [table(["", ""], facts)]
     if rows:
         columns = [column for column in COLUMNS if any(column in row for row in rows)]
-        body = [[_figure(row.get(column)) for column in columns] for row in rows]
-        parts += ["### Measured", table([COLUMNS[column] for column in columns], body)]
+        body = [[figure(row.get(column)) for column in columns] for row in rows]
+        parts += ["**Measured**", table([COLUMNS[column] for column in columns], body)]
     if verdict and verdict.findings:
-        body = [
-            [f.rule, f.phase, f.statement, _figure(f.threshold), str(f.interval or "")]
-            for f in verdict.findings
-        ]
         head = ["rule", "verdict", "finding", "threshold", "estimate"]
-        parts += ["### What the gate found", table(head, body)]
-    if pictures:
-        linked = " · ".join(f"[{name}]({link})" for name, link in pictures.items())
-        parts += ["### Pictures and reports", linked]
+        parts += ["**What the gate found**", table(head, [_found(f) for f in verdict.findings])]
+    parts += files.shown()
     return "\n\n".join(part for part in parts if part)[:LIMIT]
 
 
 def pairing_story(pairing: str, pairs: Sequence[PairVersion]) -> str:
     """The page of a pairing: who is champion, and every pair with what became of it."""
-    champion = next((pair for pair in pairs if "champion" in pair.aliases), None)
+    champion = next((pair for pair in pairs if CHAMPION in pair.aliases), None)
     if champion is None:
         heading = "**No champion yet.** Servers decode without a draft until one is promoted."
     else:
         heading = (
-            f"**Champion: {version_link(champion)}**, a `{champion.draft_kind}` draft on release "
+            f"**Champion: {version_link(champion)}**, draft `{champion.draft_kind}` on release "
             f"`{champion.release[:12]}`."
         )
-    head = ["version", "alias", "verdict", "draft", "release", *SHOWN_METRICS, "promoted", "note"]
-    body = [
-        [
-            version_link(pair),
-            ", ".join(f"`{alias}`" for alias in pair.aliases),
-            pair.verdict,
-            pair.draft_kind,
-            f"`{pair.release[:12]}`",
-            *(_figure(pair.figure(name)) for name in SHOWN_METRICS),
-            pair.promoted[:16].replace("T", " "),
-            f"rolled back: {pair.rolled_back}"
-            if pair.rolled_back
-            else (f"forced: {pair.forced}" if pair.forced else ""),
-        ]
-        for pair in pairs[:200]
-    ]
+    figures = [name.replace("_", " ") for name in SHOWN_METRICS]
+    head = ["version", "alias", "verdict", "draft", "release", *figures, "promoted", "note"]
     return "\n\n".join(
         [
             heading,
             f"Each version of `{pairing}` is a pair: one draft bound to the exact release of "
             f"[{target_name(pairing)}](#/models/{target_name(pairing)}) it was measured on.",
-            table(head, body),
+            table(head, [_listed(pair) for pair in pairs[:PAIRS_LISTED]]),
+        ]
+    )[:LIMIT]
+
+
+def release_story(uri: str, release: Release) -> str:
+    """The page of a release: what it is, and the digest of each part."""
+    digests = [(part, getattr(release, part)) for part in PARTS]
+    body = [[part.replace("_", " "), f"`{digest}`"] for part, digest in digests if digest]
+    return "\n\n".join(
+        [
+            f"{_target_in_words(release)}, context {release.context_configured:,} tokens. "
+            f"Lives in `{uri}`; nothing of it is copied here.",
+            table(["part", "sha256"], [["**release**", f"`{release.digest}`"], *body]),
         ]
     )[:LIMIT]
 
 
 def draft_in_words(manifest: PairManifest) -> str:
     """What the draft is, in a phrase."""
-    draft = manifest.draft
+    draft, whole = manifest.draft, manifest.release.parameters
     if draft.kind == "none":
         return "none: plain decoding"
     if draft.kind == "ngram":
         return "ngram: retrieval from the context, no weights"
-    share = draft.parameters / manifest.release.parameters if manifest.release.parameters else 0.0
+    share = f" ({draft.parameters / whole:.3f} of the target)" if whole else ""
     return (
-        f"{draft.kind} `{draft.digest[:12]}`, {draft.architecture}, {_amount(draft.parameters)} "
-        f"parameters ({share:.3f} of the target), {draft.quantization or draft.dtype}"
+        f"{draft.kind} `{draft.digest[:12]}`, {plain(draft.architecture)}, "
+        f"{amount(draft.parameters)} parameters{share}, {draft.quantization or draft.dtype}"
     )
 
 
@@ -138,35 +133,58 @@ def version_link(pair: PairVersion) -> str:
     return f"[v{pair.version}](#/models/{pair.pairing}/versions/{pair.version})"
 
 
-def table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; what would end a cell early is escaped."""
-    rows = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(_line(str(cell)) for cell in row) + " |" for row in rows)
+def _facts(
+    manifest: PairManifest, release: ReleaseVersion, incumbent: PairVersion | None
+) -> list[tuple[str, str]]:
+    making, target = manifest.making, manifest.release
+    model = target_name(release.pairing)
+    of_release = f"[{model} v{release.version}](#/models/{model}/versions/{release.version})"
+    recipe = ", ".join(f"{key} {value}" for key, value in flat(making.recipe).items())
+    trained, validated = len(making.prompts_train), len(making.prompts_validation)
+    return [
+        ("pair", f"`{manifest.pair_id}`"),
+        ("draft", draft_in_words(manifest)),
+        ("release", f"{of_release}, `{target.digest[:12]}`, {_target_in_words(target)}"),
+        (
+            "context",
+            f"judged to {manifest.context_measured:,} of {target.context_configured:,} tokens",
+        ),
+        ("incumbent", "none" if incumbent is None else version_link(incumbent)),
+        ("warm start", f"`{making.parent}`" if making.parent else ""),
+        ("recipe", plain(recipe)),
+        ("prompts", f"{trained:,} to train, {validated:,} to validate" if trained else ""),
+        ("engine", plain(f"{manifest.engine} {manifest.engine_version}")),
+        ("made by", plain(f"paceline {making.code_version}") if making.code_version else ""),
+    ]
 
 
-def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{"a": {"b": 1}}` as `{"a.b": 1}`."""
-    found: dict[str, Any] = {}
-    for key, value in nested.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[prefix + key] = value
-    return found
+def _target_in_words(release: Release) -> str:
+    return (
+        f"{plain(release.architecture)}, {amount(release.parameters)} parameters, "
+        f"{release.quantization or release.dtype}"
+    )
 
 
-def _line(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())
+def _found(finding: Finding) -> list[str]:
+    interval = finding.interval
+    estimate = (
+        f"{interval.estimate:.3f}, {interval.low:.3f} to {interval.high:.3f}, n {interval.n}"
+        if interval
+        else ""
+    )
+    statement = [plain(finding.rule), finding.phase.value, plain(finding.statement)]
+    return [*statement, figure(finding.threshold), estimate]
 
 
-def _figure(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3f}"
-    return "–" if value is None else str(value)
-
-
-def _amount(count: int) -> str:
-    for size, letter in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
-        if count >= size:
-            return f"{count / size:.1f}{letter}"
-    return str(count)
+def _listed(pair: PairVersion) -> list[str]:
+    note = f"forced: {plain(pair.forced)}" if pair.forced else ""
+    return [
+        version_link(pair),
+        ", ".join(f"`{alias}`" for alias in pair.aliases),
+        plain(pair.verdict),
+        plain(pair.draft_kind),
+        f"`{pair.release[:12]}`",
+        *(figure(pair.figure(name)) for name in SHOWN_METRICS),
+        pair.promoted[:16].replace("T", " "),
+        f"rolled back: {plain(pair.rolled_back)}" if pair.rolled_back else note,
+    ]

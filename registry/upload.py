@@ -20,8 +20,9 @@ from registry.compatibility import compare, fits_draft
 from registry.errors import IncompatibleError
 from registry.fingerprint import Release, fingerprint_draft
 from registry.manifest import PairManifest, with_files, write_manifest
+from registry.markdown import flat
 from registry.schema import database_of
-from registry.story import flat, pair_story
+from registry.story import RunFiles, pair_story, release_story
 from registry.versions import (
     CANDIDATE,
     DRAFT_KIND,
@@ -63,7 +64,7 @@ class Material:
     why: str
     metrics: Mapping[str, float]
     release: ReleaseVersion
-    replaces: PairVersion | None
+    incumbent: PairVersion | None
 
 
 def check(manifest: PairManifest, files: Path) -> None:
@@ -114,9 +115,7 @@ def store_release(
             "paceline.dtype": release.quantization or release.dtype,
             "paceline.parameters": str(release.parameters),
         },
-        description=f"`{uri}`: {release.architecture}, {release.parameters:,} parameters, "
-        f"{release.quantization or release.dtype}, context {release.context_configured:,}.\n\n"
-        f"Digest `{release.digest}`.",
+        description=release_story(uri, release),
     )
 
 
@@ -125,7 +124,8 @@ def store_pair(client: MlflowClient, url: str, material: Material) -> int:
     manifest = with_files(material.manifest, material.files)
     write_manifest(manifest, material.files)
     experiment = _experiment(client, url, material.pairing)
-    tags = {PAIR_ID: manifest.pair_id, REPORT: manifest.report, RELEASE: manifest.release.digest}
+    tags = {PAIR_ID: manifest.pair_id, RELEASE: manifest.release.digest}
+    tags |= {REPORT: manifest.report} if manifest.report else {}
     run = _run(client, experiment, tags, manifest)
     run_id = run.info.run_id
     model = _model(client, experiment, tags, name="pair", kind="pair", run_id=run_id)
@@ -135,13 +135,12 @@ def store_pair(client: MlflowClient, url: str, material: Material) -> int:
     _log_run(client, run, model.model_id, material, manifest)
     page = pair_story(
         manifest,
-        pairing=material.pairing,
         why=material.why,
         verdict=material.verdict,
         rows=material.rows,
-        release_version=material.release.version,
-        replaces=material.replaces,
-        pictures=_pictures(experiment, run_id, material.files),
+        release=material.release,
+        incumbent=material.incumbent,
+        files=RunFiles(experiment, run_id, _pictures(material.files)),
     )
     client.set_tag(run_id, NOTE, page)
     client.set_logged_model_tags(model.model_id, {NOTE: page})
@@ -151,7 +150,7 @@ def store_pair(client: MlflowClient, url: str, material: Material) -> int:
         source=_source(model, url),
         run_id=run_id,
         model_id=model.model_id,
-        tags={**tags, **_shown(material, manifest)},
+        tags={**_shown(material, manifest), **tags},
         description=page,
     )
     return int(version.version)
@@ -269,26 +268,21 @@ def _curves(path: Path) -> Iterator[tuple[int, str, float]]:
                 yield int(step), name, float(value)
 
 
-def _pictures(experiment: str, run_id: str, files: Path) -> dict[str, str]:
-    shown = [
+def _pictures(files: Path) -> tuple[str, ...]:
+    return tuple(
         path.relative_to(files).as_posix()
         for folder in SHOWN_FOLDERS
         for path in sorted((files / folder).glob("*"))
         if path.suffix in (".html", ".png")
-    ]
-    return {name: f"#/experiments/{experiment}/runs/{run_id}/artifacts/{name}" for name in shown}
+    )
 
 
 def _shown(material: Material, manifest: PairManifest) -> dict[str, str]:
     """The tags that make the list of versions useful on its own."""
     size = sum(path.stat().st_size for path in (material.files / "draft").rglob("*"))
-    tags = {
-        DRAFT_KIND: manifest.draft.kind,
-        VERDICT: str(material.verdict.phase) if material.verdict else UNJUDGED,
-        SIZE: f"{size / 1e6:.1f} MB",
-    }
+    tags = {VERDICT: str(material.verdict.phase) if material.verdict else UNJUDGED}
     for name in SHOWN_METRICS:
         value = material.metrics.get(name)
         if value is not None and math.isfinite(value):
             tags[f"paceline.{name}"] = f"{value:.4g}"
-    return tags
+    return tags | {DRAFT_KIND: manifest.draft.kind, SIZE: f"{size / 1e6:.1f} MB"}

@@ -60,12 +60,15 @@ def test_a_pair_comes_back_with_its_tags_alias_and_manifest(
 def test_the_versions_page_tells_its_story(store: Store, target: Path, tmp_path: Path) -> None:
     pair = registered(store, target, tmp_path / "pair")
     page = store.client.get_model_version("docstrings", "1").description or ""
-    assert page.startswith("**PASS: alpha-hat is 0.61, at worst 0.57**")
+    assert page.startswith("PASS: alpha-hat is 0.61, at worst 0.57\n")
     assert "Made because **release 2** was trained on docstrings." in page
-    assert "| alpha-hat |" in page
-    assert "| candidate | 0.610 | 123.4 | 80 |" in page
+    assert "| alpha-hat&ensp; |" in page
+    assert "| candidate&ensp; | 0.610&ensp; | 123.4&ensp; | 80&ensp; |" in page
+    assert "| 0.610, 0.570 to 0.650, n 80&ensp; |" in page
     assert "[docstrings.target v1](#/models/docstrings.target/versions/1)" in page
     assert f"/runs/{pair.run_id}/artifacts/report/hazards.png" in page
+    picture = f"get-artifact?path=report%2Fhazards.png&run_uuid={pair.run_id}"
+    assert f"![report/hazards.png]({picture})" in page
     run = store.client.get_run(pair.run_id)
     assert run.info.status == "FINISHED"
     assert run.data.tags["mlflow.note.content"] == page
@@ -86,7 +89,9 @@ def test_the_versions_page_tells_its_story(store: Store, target: Path, tmp_path:
     ]
     overview = store.client.get_registered_model("docstrings").description
     assert "No champion yet" in overview
-    assert "[v1](#/models/docstrings/versions/1) | `candidate` | PASS | head" in overview
+    assert "[v1](#/models/docstrings/versions/1)&ensp; | `candidate`&ensp; | PASS&ensp;" in overview
+    target_page = store.client.get_model_version("docstrings.target", "1").description or ""
+    assert f"| weights&ensp; | `{fingerprint(target).weights}`&ensp; |" in target_page
 
 
 def test_a_pair_is_registered_once_and_measured_again_it_is_a_new_version(
