@@ -49,7 +49,7 @@ class RowCache:
         Each row's positions must be consecutive. True means: may be attended.
         """
         assert positions.shape[0] == len(rows)
-        first = positions[:, 0].tolist()
+        first: list[int] = positions[:, 0].tolist()
         length = positions.shape[1]
         self._end = max(first) + length
         assert self._end <= self.max_len, f"{self._end} tokens in a cache of {self.max_len}"
@@ -85,4 +85,4 @@ class RowCache:
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """What transformers asks where no positions are given; ours always are."""
-        return self._end - int(self._positions.shape[1])
+        return self._end - self._positions.shape[1]

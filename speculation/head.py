@@ -34,7 +34,7 @@ from speculation.target import ModelFolderError, Target, feature_layers, read_co
 ARCHITECTURE = "LlamaForCausalLMEagle3"
 
 
-class HeadConfig(LlamaConfig):  # type: ignore[misc]  # transformers' configs are built by decorators
+class HeadConfig(LlamaConfig):
     """A Llama configuration with what vLLM adds to it for EAGLE-3."""
 
     num_key_value_heads: int
