@@ -127,7 +127,7 @@ def _tell(home: Path, story: Story, stack: Any, *, keep: bool) -> Exit:
                 _say(f"in all {_traffic_text(figures)}", {"step": "traffic", **figures})
     rows = demo_rows(steps.measured(steps.folder_of(told, first)) or [], steps.measured(work))
     swap = ended["swap"] or {"requests_in_flight": 0, "failed": 0}
-    steps.picture(told, _run_id(work))
+    steps.picture(told, ended["outcome"]["version"])
     record = {
         "verdict": ended["outcome"]["phase"],
         "statement": ended["outcome"]["statement"],
@@ -198,14 +198,6 @@ def _check_space(home: Path) -> None:
 
 def _second(home: Path, story: Story, first: Mapping[str, Any]) -> Path:
     return story.second_release(Path(first["folder"]), home / "targets" / "release-2")
-
-
-def _run_id(work: Path) -> str:
-    from flows.steps import finished
-
-    registered = finished(work, "register")
-    assert registered is not None  # the swap step waits for it
-    return str(registered["run_id"])
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class Demo:
     say: Callable[[str, Mapping[str, Any]], None]  # a sentence for people, the same as JSON
     progress: Progress
     live: Callable[[Mapping[str, Any]], None]  # figures of traffic, as they come
+    told: dict[str, set[str]] = field(default_factory=dict)  # steps of a release whose end was said
 
     @property
     def marks(self) -> Path:
@@ -96,17 +97,25 @@ def make_pair(
     reached: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any] | None:
     """Wait until the flows have made, judged and perhaps promoted the release's pair."""
+    from flows.missing import concluded
     from flows.runs import hurry
+    from registry.store import Store
 
     key = f"retrain:{PAIRING}:{released['release']}"
-    work = folder_of(demo, released)
-    hurry(key)
+    work, store = folder_of(demo, released), Store(demo.registry)
+
+    def ended() -> dict[str, Any] | None:
+        pairs, champion = store.pairs(PAIRING), store.champion(PAIRING)
+        return concluded(str(released["release"]), pairs, champion)
+
     return wait_for_outcome(
         work,
         key,
+        told=demo.told.setdefault(key, set()),
         done=lambda step, result: demo.say(_told(step, result), {"step": step}),
         progress=demo.progress,
         hurry=lambda: hurry(key),
+        concluded=ended,
         reached=reached,
     )
 
@@ -195,7 +204,7 @@ def swap(demo: Demo, released: Mapping[str, Any]) -> dict[str, Any]:
     return once(demo.marks, "swap", {"release": released["release"]}, run)
 
 
-def picture(demo: Demo, run_id: str) -> Path:
+def picture(demo: Demo, version: int) -> Path:
     """home/acceptance.png, also shown on the new pair's page in MLflow."""
     from monitoring.plot import plot_acceptance
     from monitoring.series import read_series
@@ -207,7 +216,10 @@ def picture(demo: Demo, run_id: str) -> Path:
         demo.home / "acceptance.png",
         title="Acceptance of the served pair",
     )
-    log_picture(Store(demo.registry), run_id, drawn)
+    store = Store(demo.registry)
+    pair = store.pair(PAIRING, version)
+    if pair is not None and pair.run_id:
+        log_picture(store, pair.run_id, drawn)
     return drawn
 
 

@@ -1,15 +1,18 @@
 """Waits for a retrain that a worker does, and shows how far it is.
 
-What the flow leaves on disk is the truth here: a progress file while a step runs, a marker when it
-is done. Prefect is asked only whether somebody still works on it.
+What the flow leaves on disk is shown: a progress file while a step runs, a marker when it is done.
+The registry has the last word on how it ended; Prefect is asked whether somebody still works on it.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from cli.output import Progress
 from flows.steps import PROGRESS, finished, read_json
@@ -27,9 +30,11 @@ def wait_for_outcome(
     work: Path,
     key: str,  # of the work, as the watch flow calls it
     *,
+    told: set[str],  # the steps whose end is known already; what ends here is added
     done: Callable[[str, Mapping[str, Any]], None],  # a step ended, with what it gave
     progress: Progress,
     hurry: Callable[[], None],
+    concluded: Callable[[], dict[str, Any] | None],  # what the registry says of its end
     reached: Callable[[], bool] = lambda: False,  # stop waiting earlier
 ) -> dict[str, Any] | None:
     """The outcome of the retrain in `work`; None when `reached` said to stop before it.
@@ -38,8 +43,7 @@ def wait_for_outcome(
     """
     from flows.runs import given_up
 
-    told: set[str] = set()
-    asked = time.monotonic()
+    asked = 0.0
     shown: float | None = None
     while True:
         for step in STEPS:
@@ -57,10 +61,14 @@ def wait_for_outcome(
             progress(int(now["done"]), int(now["total"]), f"{now['step']}: {_what(now)}")
         if time.monotonic() - asked > ASK_SECONDS:
             asked = time.monotonic()
-            reason = given_up(key)
-            if reason is not None:
-                raise RetrainFailedError(reason)
-            hurry()
+            with suppress(httpx.HTTPError):  # a server that is busy is asked again
+                reason = given_up(key)
+                if reason is not None:
+                    raise RetrainFailedError(reason)
+                hurry()
+            ended = concluded()
+            if ended is not None:
+                return finished(work, "settle") or ended
         time.sleep(POLL_SECONDS)
 
 

@@ -41,3 +41,29 @@ def missing(
     parameters = {"pairing": pairing, "release": digest}
     why = f"release {newest.version} has no pair"
     return [("retrain", parameters, f"retrain:{pairing}:{digest}", why)]
+
+
+def concluded(
+    digest: str, pairs: Sequence[PairVersion], champion: PairVersion | None
+) -> dict[str, Any] | None:
+    """How the release with that digest ended, as the registry has it; None while it has not.
+
+    A retrain that was killed between its last write to the registry and its own last marker is
+    never started again, since nothing is missing: this says what it would have said.
+    """
+    if champion is not None and champion.release == digest:
+        what = f"v{champion.version} is champion"
+        return _outcome(champion, promoted=True, statement=what)
+    made = [pair for pair in pairs if pair.release == digest]
+    if not made or any(pair.passed and not pair.rolled_back for pair in made):
+        return None
+    newest = max(made, key=lambda pair: pair.version)
+    what = f"pair {newest.version} is not promoted: the gate says {newest.verdict}"
+    return _outcome(newest, promoted=False, statement=what)
+
+
+def _outcome(pair: PairVersion, *, promoted: bool, statement: str) -> dict[str, Any]:
+    return {
+        **{"version": pair.version, "phase": pair.verdict},
+        **{"promoted": promoted, "statement": statement},
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flows.missing import missing
+from flows.missing import concluded, missing
 from registry.versions import CHAMPION, ROLLED_BACK, PairVersion, ReleaseVersion
 
 OLD, NEW = "a" * 64, "b" * 64
@@ -61,3 +61,16 @@ def test_a_pair_that_was_rolled_back_is_not_promoted_again() -> None:
     champion = pair(1, OLD, "PASS", CHAMPION)
     pairs = [pair(2, NEW, "PASS", tags={ROLLED_BACK: "dead draft"}), champion]
     assert missing("line", [release(1, OLD), release(2, NEW)], pairs, champion) == []
+
+
+def test_a_release_has_ended_when_its_pair_serves_or_was_refused() -> None:
+    champion = pair(1, OLD, "PASS", CHAMPION)
+    assert concluded(NEW, [champion], champion) is None
+    assert concluded(NEW, [pair(2, NEW, "PASS"), champion], champion) is None, "to be promoted yet"
+    served = concluded(OLD, [champion], champion)
+    assert served is not None
+    assert served["promoted"]
+    refused = concluded(NEW, [pair(2, NEW, "INCONCLUSIVE"), champion], champion)
+    assert refused is not None
+    assert not refused["promoted"]
+    assert refused["phase"] == "INCONCLUSIVE"
