@@ -33,13 +33,19 @@ def prepare_database(url: str) -> None:
         if path.exists():
             return
         beside = path.with_name(f".{path.name}.partial")
-        beside.unlink(missing_ok=True)
+        _remove(beside)
         try:
             _create(beside)
             os.replace(beside, path)
         except Exception as error:  # MLflow lets every kind through: alembic's, SQLAlchemy's, OS's
-            beside.unlink(missing_ok=True)
+            _remove(beside)
             raise StoreError(f"{path}: MLflow's database could not be created: {error}") from error
+
+
+def _remove(database: Path) -> None:
+    """What a killed attempt left; its journal too, which SQLite would play into the next one."""
+    for left in database.parent.glob(f"{database.name}*"):
+        left.unlink()
 
 
 def _create(path: Path) -> None:

@@ -247,6 +247,21 @@ def test_preparing_a_database_twice_leaves_it_alone(migrated: Path) -> None:
     assert migrated.stat().st_mtime_ns == before
 
 
+def test_what_a_killed_creation_left_is_not_played_into_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (".mlflow.db.partial", ".mlflow.db.partial-journal"):
+        (tmp_path / name).write_bytes(b"half")
+
+    def create(path: Path) -> None:
+        assert not list(tmp_path.glob(".mlflow.db*"))
+        path.write_bytes(b"whole")
+
+    monkeypatch.setattr("registry.schema._create", create)
+    prepare_database(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    assert (tmp_path / "mlflow.db").read_bytes() == b"whole"
+
+
 def test_a_database_that_cannot_be_made_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
