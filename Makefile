@@ -30,7 +30,7 @@ soak: .venv/.model
 	$(BIN)/python -m pytest -m soak $(ARGS)
 
 gpu-check: .venv/.installed
-	$(BIN)/python examples/gpu_check.py $(ARGS)
+	$(BIN)/python -m examples.gpu_check $(ARGS)
 
 check: .venv/.installed
 	$(BIN)/ruff format --check .
