@@ -127,7 +127,7 @@ def _tell(home: Path, story: Story, stack: Any, *, keep: bool) -> Exit:
                 _say(f"in all {_traffic_text(figures)}", {"step": "traffic", **figures})
     rows = demo_rows(steps.measured(steps.folder_of(told, first)) or [], steps.measured(work))
     swap = ended["swap"] or {"requests_in_flight": 0, "failed": 0}
-    steps.picture(told, ended["outcome"]["version"])
+    steps.picture(told, second, ended["outcome"]["version"])
     record = {
         "verdict": ended["outcome"]["phase"],
         "statement": ended["outcome"]["statement"],

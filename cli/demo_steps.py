@@ -10,8 +10,9 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cli.demo_story import Story
 from cli.demo_swap import swapped_at, under_load, wait_for_pair
@@ -23,6 +24,9 @@ from configuration.prompts import read_prompts, write_prompts
 from evaluation.endpoints import free_port, started
 from flows.line import work_folder
 from flows.steps import once, read_json
+
+if TYPE_CHECKING:
+    from monitoring.series import Entry
 
 PAIRING = "docstrings"
 SWAP_SECONDS = 120.0  # the server has to load the new target and draft beside the old ones
@@ -182,8 +186,9 @@ def swap(demo: Demo, released: Mapping[str, Any]) -> dict[str, Any]:
             champion = Store(demo.registry).champion(PAIRING)
             if not outcome["promoted"] or champion is None:
                 return {"outcome": outcome, "swap": None}
-            promoted = Mark(time.time(), "promotion", f"v{champion.version}", champion.pair_id)
-            append(demo.home / "monitoring" / "series.jsonl", [promoted])
+            at = datetime.fromisoformat(champion.promoted).timestamp()
+            mark = Mark(at, "promotion", f"v{champion.version}", champion.pair_id)
+            append(demo.home / "monitoring" / "series.jsonl", [mark])
             told = wait_for_pair(url, champion.pair_id, seconds=SWAP_SECONDS)
             if told is None:
                 raise RuntimeError(
@@ -204,23 +209,54 @@ def swap(demo: Demo, released: Mapping[str, Any]) -> dict[str, Any]:
     return once(demo.marks, "swap", {"release": released["release"]}, run)
 
 
-def picture(demo: Demo, version: int) -> Path:
-    """home/acceptance.png, also shown on the new pair's page in MLflow."""
+def picture(demo: Demo, released: Mapping[str, Any], version: int) -> Path:
+    """home/acceptance.png, also shown on the new pair's page in MLflow.
+
+    The old draft never serves the new release: what it reached there in its trial is drawn apart.
+    """
     from monitoring.plot import plot_acceptance
     from monitoring.series import read_series
     from registry.pictures import log_picture
     from registry.store import Store
 
+    served = read_series(demo.home / "monitoring" / "series.jsonl")
     drawn = plot_acceptance(
-        read_series(demo.home / "monitoring" / "series.jsonl"),
+        sorted([*served, *_old_draft(folder_of(demo, released))], key=lambda entry: entry.at),
         demo.home / "acceptance.png",
-        title="Acceptance of the served pair",
+        title="Acceptance of the served pair, and of the old draft on the new target",
     )
     store = Store(demo.registry)
     pair = store.pair(PAIRING, version)
     if pair is not None and pair.run_id:
         log_picture(store, pair.run_id, drawn)
     return drawn
+
+
+def _old_draft(work: Path) -> list[Entry]:
+    """The old draft's first trial on the new target, as a point of its own."""
+    from monitoring.series import Point
+    from speculation.records import Interval
+
+    marker = read_json(work / "look.done.json")
+    if marker is None or marker["result"]["now"] is None:
+        return []
+    plan = marker["result"]
+    return [
+        Point(
+            at=marker["started"] + marker["seconds"],
+            pair=f"{plan['parent']} on release {plan['version']}, trial only",
+            drafter="head",
+            release=plan["release"],
+            draft_len=0,
+            requests=plan["now"]["n"],
+            acceptance=Interval(**plan["now"]),
+            standardised=None,
+            acceptance_length=None,
+            hazards=(),
+            forwards_per_request=None,
+            tokens_per_second=None,
+        )
+    ]
 
 
 def environment(stack: Stack) -> None:
@@ -232,7 +268,7 @@ def environment(stack: Stack) -> None:
 
 def _told(step: str, result: Mapping[str, Any]) -> str:
     if step == "look":
-        return f"the old draft: {result['choice']}, because {result['why']}"
+        return f"the draft to begin with: {result['choice']}, because {result['why']}"
     if step == "gate":
         findings = result["verdict"]["findings"]
         lines = [f"  {f['phase']:12} {f['rule']}: {f['statement']}" for f in findings]
