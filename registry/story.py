@@ -66,7 +66,7 @@ def pair_story(
 ) -> str:
     """The page of one pair: the verdict in a sentence, why it was made, what it is, how it did."""
     facts = [[f"**{name}**", said] for name, said in _facts(manifest, release, incumbent) if said]
-    parts = [plain(verdict.sentence) if verdict else "Not judged.", why.strip()]
+    parts = [plain(verdict.headline) if verdict else "Not judged.", why.strip()]
     parts += [table(["", ""], facts)]
     if rows:
         columns = [column for column in COLUMNS if any(column in row for row in rows)]

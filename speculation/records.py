@@ -200,9 +200,21 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """The verdict and what decided it, for people."""
+        """The verdict and everything that decided it, for people."""
         deciding = [f.statement for f in self.findings if f.phase is self.phase]
         return f"{self.phase}: " + ("; ".join(deciding) or "no rule had anything to judge")
+
+    @property
+    def headline(self) -> str:
+        """The verdict in one sentence: after a PASS the figures beside their limits."""
+        if self.phase is not Phase.PASS:
+            return self.sentence
+        figures = ", ".join(
+            f"{f.rule.replace('_', ' ')} {f.interval.estimate:.3f} (limit {f.threshold:g})"
+            for f in self.findings
+            if f.interval is not None and f.threshold is not None
+        )
+        return f"PASS: all {len(self.findings)} rules hold" + (f": {figures}" if figures else "")
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Verdict:

@@ -60,7 +60,7 @@ def test_a_pair_comes_back_with_its_tags_alias_and_manifest(
 def test_the_versions_page_tells_its_story(store: Store, target: Path, tmp_path: Path) -> None:
     pair = registered(store, target, tmp_path / "pair")
     page = store.client.get_model_version("docstrings", "1").description or ""
-    assert page.startswith("PASS: alpha-hat is 0.61, at worst 0.57\n")
+    assert page.startswith("PASS: all 1 rules hold: floor 0.610 (limit 0.4)\n")
     assert "Made because **release 2** was trained on docstrings." in page
     assert "| alpha-hat&ensp; |" in page
     assert "| candidate&ensp; | 0.610&ensp; | 123.4&ensp; | 80&ensp; |" in page
