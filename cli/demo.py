@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,7 +58,7 @@ def demo(
     on rather than starts over. Exit code 0 when the new pair passed the gate and was swapped in, 1
     when it failed, 3 when the measurement could not tell.
     """
-    from cli.demo_steps import prepare
+    from cli.demo_steps import environment, prepare
     from cli.stack import Stack
 
     chosen = {"target": target, "from_scratch": from_scratch, "prompts": prompts, "tiny": tiny}
@@ -71,6 +72,8 @@ def demo(
             raise typer.Exit(_end(home, told))
         if stack.ended:
             _say(f"ended what a killed run left behind: {', '.join(stack.ended)}", {})
+        environment(stack)  # before any library is loaded
+        warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
         _say("preparing the target and the prompts", {"step": "prepare"})
         prepare(stack.home, story)
         code = _tell(stack.home, story, stack, keep=keep)

@@ -32,7 +32,8 @@ PAIRING = "docstrings"
 SWAP_SECONDS = 120.0  # the server has to load the new target and draft beside the old ones
 AFTER_SWAP_SECONDS = 3.0  # load goes on so long, so that the new pair answers too
 AT_ONCE = 3  # requests in flight while the pair is swapped
-TRAFFIC = 8  # prompts whose speed is shown beside plain decoding
+AT_ONCE_MEASURED = 8  # requests at once while acceptance is measured; the server has as many slots
+TRAFFIC = 6  # prompts whose speed is shown beside plain decoding
 SWAP_TOKENS = 48  # of an answer while the pair is swapped
 
 
@@ -71,7 +72,7 @@ def prepare(home: Path, story: Story) -> None:
     line = Pairing(
         target=str(first),
         initial_draft="" if story.initial_draft is None else str(story.initial_draft),
-        measurement=Measuring(max_tokens=story.max_tokens),
+        measurement=Measuring(max_tokens=story.max_tokens, concurrency=AT_ONCE_MEASURED),
         recipe=Recipe(**story.recipe),
         policy=Policy(prompts=story.evaluation_prompts),
     )

@@ -35,6 +35,10 @@ QUIET = {  # nothing phones home, nothing runs that nobody asked for
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "MPLBACKEND": "Agg",
+    # their own bars and notes would tear the progress that we show
+    "TQDM_DISABLE": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
 }
 LEASES = "prefect.server.concurrency.lease_storage.filesystem"
 PREFECT = {
