@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from registry.versions import PREVIOUS
+
 if TYPE_CHECKING:
     from registry.store import PairVersion, ReleaseVersion
 
@@ -55,6 +57,10 @@ def concluded(
         what = f"v{champion.version} is champion"
         return _outcome(champion, promoted=True, statement=what)
     made = [pair for pair in pairs if pair.release == digest]
+    served = [pair for pair in made if pair.promoted or PREVIOUS in pair.aliases]
+    if served:
+        what = f"v{served[0].version} was champion"
+        return _outcome(served[0], promoted=True, statement=what)
     if not made or any(pair.passed and not pair.rolled_back for pair in made):
         return None
     newest = max(made, key=lambda pair: pair.version)

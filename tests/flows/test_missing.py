@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flows.missing import concluded, missing
-from registry.versions import CHAMPION, ROLLED_BACK, PairVersion, ReleaseVersion
+from registry.versions import CHAMPION, PREVIOUS, ROLLED_BACK, PairVersion, ReleaseVersion
 
 OLD, NEW = "a" * 64, "b" * 64
 
@@ -70,6 +70,10 @@ def test_a_release_has_ended_when_its_pair_serves_or_was_refused() -> None:
     served = concluded(OLD, [champion], champion)
     assert served is not None
     assert served["promoted"]
+    gone = pair(1, OLD, "PASS", PREVIOUS)
+    succeeded = concluded(OLD, [gone], pair(2, NEW, "PASS", CHAMPION))
+    assert succeeded is not None
+    assert succeeded["promoted"], "a champion that was followed by another was one"
     refused = concluded(NEW, [pair(2, NEW, "INCONCLUSIVE"), champion], champion)
     assert refused is not None
     assert not refused["promoted"]
