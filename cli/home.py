@@ -81,9 +81,12 @@ def environment(
     settings: Settings, registry: str, prefect: str, more: Mapping[str, str] | None = None
 ) -> Iterator[None]:
     """What the flows and the libraries read, put back afterwards."""
+    from cli.stack import QUIET
+
     before = dict(os.environ)
     os.environ.update(more or {})
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
     os.environ["PACELINE_HOME"] = str(settings.home.absolute())
     os.environ["PACELINE_REGISTRY"] = os.environ["MLFLOW_TRACKING_URI"] = registry
     if prefect:

@@ -95,19 +95,19 @@ def release(
     from registry.fingerprint import fingerprint as taken
 
     settings = settings_of(home, registry)
-    folder = _released(settings, pairing) if target is None else target
+    folder = (_released(settings, pairing) if target is None else target).resolve()
     with progress_bars() as progress:
         found = taken(folder, progress=progress)
     with servers(settings) as url:
         from registry.store import Store
 
-        version = Store(url).register_release(pairing, folder.absolute(), found)
+        version = Store(url).register_release(pairing, folder, found)
     emit(
         {
             "pairing": pairing,
             "version": version.version,
             "release": found.digest,
-            "target": folder.absolute(),
+            "target": folder,
         },
         f"{pairing}: {folder} is release {version.version} ({found.digest[:12]})",
     )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,11 +13,13 @@ import typer
 from cli.exits import Exit
 from cli.home import DEFAULT_HOME, HomeFolder, PairingName, Registry, servers, settings_of
 from cli.measuring import PHASES
-from cli.output import Json, emit
+from cli.output import Json, Progress, emit, progress_bars
 
 if TYPE_CHECKING:
     from registry.promotion import Promotion
     from registry.versions import ReleaseVersion
+
+PROGRESS_SECONDS = 0.5  # between two looks at how far a flow is
 
 
 def retrain(
@@ -38,9 +44,14 @@ def retrain(
         from registry.store import Store
 
         found = _release(Store(url).releases(pairing), release, pairing)
+        from flows.flushing import flush
         from flows.retrain import retrain as flow
 
-        outcome = flow(pairing, found.digest)
+        try:
+            with progress_bars() as progress, following(settings.home, pairing, found, progress):
+                outcome = flow(pairing, found.digest)
+        finally:
+            flush()
     emit({"pairing": pairing, "release": found.digest, **outcome}, str(outcome["statement"]))
     raise typer.Exit(PHASES[outcome["phase"]])
 
@@ -103,6 +114,34 @@ def rollback(
         from registry.store import Store
 
         _tell(move(Store(url), pairing, to=to, reason=reason))
+
+
+@contextmanager
+def following(
+    home: Path, pairing: str, release: ReleaseVersion, progress: Progress
+) -> Iterator[None]:
+    """Draw how far the flow is that this process runs: its steps say so in a file."""
+    from flows.line import work_folder
+    from flows.steps import PROGRESS, read_json
+
+    file = work_folder(home, pairing, release.digest) / PROGRESS
+    ended = threading.Event()
+
+    def follow() -> None:
+        shown = (read_json(file) or {}).get("updated")  # an earlier run's last word
+        while not ended.wait(PROGRESS_SECONDS):
+            now = read_json(file)
+            if now is not None and now["updated"] != shown:
+                shown = now["updated"]
+                progress(int(now["done"]), int(now["total"]), str(now["step"]))
+
+    thread = threading.Thread(target=follow, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _tell(promotion: Promotion) -> None:
