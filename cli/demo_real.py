@@ -20,7 +20,7 @@ from training.corpus import Documented, documented, standard_library
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "docstrings"
 SHORTEST, LONGEST = 40, 200  # tokens of a docstring: long enough that decoding dominates
 LONGEST_PROMPT = 320  # tokens of the source, without the chat template
-TRAIN, TRAFFIC, EVALUATION = 1000, 24, 64  # prompts; the recipe takes as many as it needs
+TRAIN, TRAFFIC, EVALUATION = 1000, 24, 60  # prompts; the recipe takes as many as it needs
 
 
 def real_story(home: Path, target: str | None, *, from_scratch: bool, prompts: int | None) -> Story:
@@ -50,7 +50,7 @@ def real_story(home: Path, target: str | None, *, from_scratch: bool, prompts: i
         initial_draft=None if own or from_scratch else EXAMPLES / "draft",
         prompts=docstring_prompts,
         evaluation_prompts=prompts or EVALUATION,
-        max_tokens=96,
+        max_tokens=80,
         recipe={},
     )
 
