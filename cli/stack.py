@@ -26,6 +26,7 @@ from evaluation.endpoints import EndpointError, free_port, started, tail
 
 HOST = "127.0.0.1"
 SCHEMA_SECONDS = 300.0
+STOP_SECONDS = 5.0  # nothing is lost by killing one: all of them keep their state on disk
 READY_SECONDS = 300.0  # a server imports for seconds; on a machine that is busy, for minutes
 QUIET = {  # nothing phones home, nothing runs that nobody asked for
     "DO_NOT_TRACK": "1",  # Prefect's client
@@ -203,6 +204,7 @@ class Stack:
                 ready_url=None if base is None else base + ready,
                 log=self.run / f"{name}.log",
                 timeout_seconds=READY_SECONDS,
+                stop_seconds=STOP_SECONDS,
                 environ={**self._environ, **(extra or {})},
             )
         )
