@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -64,6 +65,9 @@ def servers(settings: Settings, *, flows: bool = False) -> Iterator[str]:
         with environment(settings, registry, prefect):
             yield registry
         return
+    for library in ("mlflow", "prefect"):
+        if find_spec(library) is None:
+            raise ModuleNotFoundError(f"No module named {library!r}", name=library)
     from cli.stack import Stack
 
     with Stack(settings.home, os.environ) as stack:

@@ -142,6 +142,16 @@ def test_a_registry_that_is_away_is_a_fault(tmp_path: Path) -> None:
     assert "does not answer" in errors
 
 
+def test_a_host_without_the_registry_s_libraries_is_told_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.home.find_spec", lambda name: None)
+    code, printed, _ = run("status", "--home", tmp_path)
+    assert code == 4
+    assert "pip install 'paceline[control]'" in printed["error"]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_home_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
     code, _, errors = run("status", "--home", tmp_path / "none")
     assert code == 2
