@@ -19,7 +19,6 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import (
     LlamaMLP,
@@ -28,6 +27,7 @@ from transformers.models.llama.modeling_llama import (
     apply_rotary_pos_emb,
 )
 
+from speculation.attention import grouped
 from speculation.cache import RowCache
 from speculation.target import ModelFolderError, Target, feature_layers, read_config
 
@@ -137,9 +137,7 @@ class Head(nn.Module):
         query = self.rotate(attention.split(attention.q_proj(mixed)), positions)
         key = self.rotate(attention.split(attention.k_proj(mixed)), positions)
         key, value = cache.update(key, attention.split(attention.v_proj(mixed)), 0)
-        attended = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, enable_gqa=True
-        )
+        attended = grouped(query, key, value, mask, scaling=attention.head_dim**-0.5)
         return layer.finish(attended, state)
 
     def logits(self, state: Tensor) -> Tensor:

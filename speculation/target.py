@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from speculation.attention import register
 from speculation.cache import RowCache
 
 DTYPES = {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -136,6 +137,7 @@ def load_target(folder: Path, *, dtype: str = "auto", device: str = "cpu") -> Ta
             local_files_only=True,
             use_safetensors=True,
             trust_remote_code=False,
+            attn_implementation=register(),
         )
     except Exception as error:  # transformers and safetensors raise many kinds for a bad folder
         raise ModelFolderError(f"{folder} could not be loaded: {error}") from error

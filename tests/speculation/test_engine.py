@@ -278,8 +278,8 @@ def test_two_drafters_share_a_batch(
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (Request("a", (), 5), "at least 1"),
-        (Request("a", (5,), 0), "at least 1"),
+        (Request("a", (), 5), "1 or more"),
+        (Request("a", (5,), 0), "1 or more"),
         (Request("a", (5,) * 150, 50), "exceed the context of 160"),
         (Request("a", (5_000,), 5), "token id 5000"),
         (Request("a", (5,), 5, drafter="y"), "wanted one of"),
