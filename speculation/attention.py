@@ -1,8 +1,8 @@
 """Attention of few queries over a long cache, as decoding needs it. Knows tensors only.
 
 On a CPU torch's fused kernel is made for many queries: with one bfloat16 query a sequence and 300
-cached tokens (9 heads over 3 key heads of 64, one thread) it took 428 us against 161 us here, with 16
-sequences 6,952 against 1,368. It stays in use on other devices.
+cached tokens (9 heads over 3 key heads of 64, one thread) it took 428 us against 161 us here, with
+16 sequences 6,952 against 1,368. It stays in use on other devices.
 """
 
 from __future__ import annotations

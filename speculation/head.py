@@ -24,11 +24,11 @@ from transformers.models.llama.modeling_llama import (
     LlamaMLP,
     LlamaRMSNorm,
     LlamaRotaryEmbedding,
-    apply_rotary_pos_emb,
+    rotate_half,
 )
 
 from speculation.attention import grouped
-from speculation.cache import RowCache
+from speculation.cache import MOST_DRAFTED, RowCache
 from speculation.target import ModelFolderError, Target, feature_layers, read_config
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
@@ -93,6 +93,8 @@ class Head(nn.Module):
 
     d2t: Tensor  # [draft vocabulary] target id minus draft id
     t2d: Tensor  # [V] whether the draft has this target id
+    cos: Tensor  # [positions, D] float32, rotary tables: a step is too short to make them anew
+    sin: Tensor
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
@@ -104,7 +106,9 @@ class Head(nn.Module):
         self.lm_head = nn.Linear(hidden, draft_vocab, bias=False)
         self.register_buffer("d2t", torch.zeros(draft_vocab, dtype=torch.long))
         self.register_buffer("t2d", torch.zeros(config.vocab_size, dtype=torch.bool))
-        self.rotary = LlamaRotaryEmbedding(config)
+        cos, sin = rotary_table(config)
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
 
     @property
     def token_ids(self) -> Tensor:
@@ -119,8 +123,9 @@ class Head(nn.Module):
 
     def rotate(self, states: Tensor, positions: Tensor) -> Tensor:
         """Rotary positions [B, T] applied to [B, n, T, D]."""
-        cos, sin = self.rotary(states, position_ids=positions)
-        rotated: Tensor = apply_rotary_pos_emb(states, states, cos, sin)[0]
+        cos = self.cos[positions][:, None].to(states.dtype)
+        sin = self.sin[positions][:, None].to(states.dtype)
+        rotated: Tensor = states * cos + rotate_half(states) * sin
         return rotated
 
     def step(
@@ -155,6 +160,14 @@ class Head(nn.Module):
             dtype=self.lm_head.weight.dtype,
             device=self.lm_head.weight.device,
         )
+
+
+def rotary_table(config: HeadConfig) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of every position that a cache may hold, [positions, D] float32."""
+    positions = torch.arange(config.max_position_embeddings + 2 * MOST_DRAFTED + 2)[None]
+    rotary = LlamaRotaryEmbedding(config)
+    cos, sin = rotary(torch.zeros((), dtype=torch.float32), position_ids=positions)
+    return cos[0], sin[0]
 
 
 def head_config(target: Target, *, draft_vocab: int) -> HeadConfig:

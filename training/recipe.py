@@ -16,7 +16,7 @@ class Recipe:
     draft_vocab: int = 8192  # tokens a draft can propose, the most frequent of the target's own
     unroll: int = 4  # draft positions trained, each on the head's own output (EAGLE-3)
     position_decay: float = 0.8  # weight of each further position, as EAGLE-3's published recipe
-    epochs: int = 4
+    epochs: int = 5
     batch: int = 4  # responses in an optimizer step
     learning_rate: float = 1e-3
     seed: int = 0
