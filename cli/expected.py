@@ -9,11 +9,11 @@ import logging
 import time
 from collections.abc import Callable
 
-from evaluation.report import Report
+from evaluation.report import Report, ReportError
 from monitoring.baselines import Baseline
 from monitoring.watched import Expected
 from registry import remote
-from registry.errors import RegistryError
+from registry.errors import NotFoundError, RegistryError
 
 log = logging.getLogger("paceline.monitoring")
 
@@ -33,18 +33,18 @@ class Expectations:
     ) -> None:
         self._url, self._pairing, self._token, self._clock = url, pairing, token, clock
         self._known: dict[str, Expected] = {}
-        self._not_before = float("-inf")
+        self._not_before: dict[str, float] = {}
 
     def of(self, pair: str) -> Expected | None:
         """None where the registry does not know the pair yet; the monitor learns by itself then."""
-        if pair not in self._known and self._clock() >= self._not_before:
+        if pair not in self._known and self._clock() >= self._not_before.get(pair, 0.0):
             try:
                 found = self._asked(pair)
             except RegistryError as error:
                 found = None
                 log.warning("no expectations of pair %s: %s", pair, error)
             if found is None:
-                self._not_before = self._clock() + AGAIN_SECONDS
+                self._not_before[pair] = self._clock() + AGAIN_SECONDS
             else:
                 self._known[pair] = found
         return self._known.get(pair)
@@ -53,11 +53,12 @@ class Expectations:
         champion = remote.champion(self._url, self._pairing, token=self._token)
         if champion is None or champion.pair_id != pair:
             return None
-        report = Report.from_json(remote.report(champion, token=self._token))
-        candidate = [request.counts for request in report.of("candidate")]
-        judged = any(counts.judged for counts in candidate)
-        return Expected(
-            release=champion.release,
-            baseline=Baseline.of(candidate) if judged else None,
-            drafter=champion.draft_kind,
-        )
+        baseline = None
+        try:
+            report = Report.from_json(remote.report(champion, token=self._token))
+            candidate = [request.counts for request in report.of("candidate")]
+            if any(counts.judged for counts in candidate):
+                baseline = Baseline.of(candidate)
+        except (NotFoundError, ReportError) as error:
+            log.warning("pair %s has no baseline, it is learnt from requests: %s", pair, error)
+        return Expected(champion.release, baseline, champion.draft_kind)

@@ -14,7 +14,7 @@ import pytest
 from registry.errors import DigestError, ManifestError, NotFoundError, StoreError
 from registry.fingerprint import fingerprint_draft
 from registry.promotion import promote
-from registry.remote import RemotePair, champion, download
+from registry.remote import RemotePair, champion, download, report
 from registry.store import Store
 from speculation.records import Phase
 from tests.registry import tiny
@@ -193,6 +193,20 @@ def test_whatever_is_wrong_with_a_download_nothing_is_put_in_place(
     with pytest.raises(error, match=said):
         download(served, tmp_path, client=meddled(change))
     assert [p.name for p in tmp_path.iterdir() if not p.name.endswith(".lock")] == []
+
+
+def test_the_report_is_the_registered_one(
+    served: RemotePair, meddled: Callable[[Change], httpx.Client]
+) -> None:
+    assert report(served) == {"rows": []}
+
+    def changed(request: httpx.Request, got: httpx.Response) -> httpx.Response:
+        if request.url.path.endswith("report.json"):
+            return httpx.Response(200, content=b'{"rows": [1]}')
+        return got
+
+    with pytest.raises(DigestError, match="not the one that was registered"):
+        report(served, client=meddled(changed))
 
 
 def test_the_files_of_another_pair_are_refused(served: RemotePair, tmp_path: Path) -> None:
