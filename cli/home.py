@@ -51,6 +51,17 @@ def settings_of(home: Path, registry: str | None = None) -> Settings:
     return settings
 
 
+def settings_of_existing(home: Path, registry: str | None) -> Settings:
+    """The same for commands about what is registered already: a mistyped home is not made anew."""
+    if registry is None and not home.exists():
+        raise typer.BadParameter(
+            f"got {home}, which is not there: run `paceline demo`, write a configuration with "
+            "`paceline init`, or name another folder",
+            param_hint="--home",
+        )
+    return settings_of(home, registry)
+
+
 @contextmanager
 def servers(settings: Settings, *, flows: bool = False) -> Iterator[str]:
     """The URL of an MLflow server that answers; with `flows`, of a Prefect server too.

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.exits import Exit
-from cli.home import DEFAULT_HOME, HomeFolder, PairingName, Registry, servers, settings_of
+from cli.home import (
+    DEFAULT_HOME,
+    HomeFolder,
+    PairingName,
+    Registry,
+    servers,
+    settings_of,
+    settings_of_existing,
+)
 from cli.measuring import PHASES
 from cli.output import Json, Progress, emit, progress_bars
 
@@ -81,7 +89,7 @@ def promote(
     Refused, with exit code 1 and nothing changed, when the pair did not pass the gate or when
     another champion came meanwhile.
     """
-    settings = settings_of(home, registry)
+    settings = settings_of_existing(home, registry)
     with servers(settings) as url:
         from registry.promotion import promote as move
         from registry.store import Store
@@ -108,7 +116,7 @@ def rollback(
     Never changes which release users get. Exit code 1, and nothing changed, where there is no pair
     to go back to.
     """
-    settings = settings_of(home, registry)
+    settings = settings_of_existing(home, registry)
     with servers(settings) as url:
         from registry.promotion import rollback as move
         from registry.store import Store

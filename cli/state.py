@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.home import DEFAULT_HOME, HomeFolder, Registry, running, servers, settings_of
+from cli.home import DEFAULT_HOME, HomeFolder, Registry, running, servers, settings_of_existing
 from cli.output import Json, emit, figure, table
 
 if TYPE_CHECKING:
@@ -30,13 +30,7 @@ def status(
 
     Where a server of this home runs, shows what it serves now; and alarms that nobody took yet.
     """
-    if registry is None and not home.exists():
-        raise typer.BadParameter(
-            f"got {home}, which is not there: run `paceline demo`, write a configuration with "
-            "`paceline init`, or name another folder",
-            param_hint="--home",
-        )
-    settings = settings_of(home, registry)
+    settings = settings_of_existing(home, registry)
     names = pairing or list(settings.pairings)
     with servers(settings) as url:
         from registry.store import Store

@@ -244,3 +244,15 @@ def test_a_measured_draft_is_judged_from_its_report(tmp_path: Path) -> None:
     code, _, errors = run("gate", measured["report"])
     assert code == 2
     assert "changed since" in errors
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["status"], ["promote", "1", "--pairing", "a"], ["rollback", "--pairing", "a"]],
+)
+def test_a_mistyped_home_is_named_and_not_made(command: list[str], tmp_path: Path) -> None:
+    home = tmp_path / "hoem"
+    result = CliRunner().invoke(app, [*command, "--home", str(home)])
+    assert result.exit_code == 2
+    assert "which is not there" in result.output
+    assert not home.exists()
