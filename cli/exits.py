@@ -5,6 +5,8 @@ The process edge: the only place that catches what nobody else did.
 
 from __future__ import annotations
 
+import dis
+import errno
 import json
 import os
 import signal
@@ -54,40 +56,56 @@ class Commands(TyperGroup):
                 code = code_of(error)
                 if machine is not None:
                     print(json.dumps(told(error, code)), file=machine, flush=True)
-                print(f"paceline: {sentence(error, code)}", file=sys.stderr)
+                print(f"paceline: {sentence(error)}", file=sys.stderr)
                 if os.environ.get("PACELINE_DEBUG") == "1":
                     traceback.print_exception(error)
                 sys.exit(code)
 
 
 def code_of(error: BaseException) -> Exit:
-    """A ValueError, TypeError or LookupError of our own is the caller's; all else is a fault."""
-    ours = type(error).__module__.partition(".")[0] in OURS
+    """A ValueError, TypeError or LookupError said by us is the caller's; all else is a fault."""
     callers = isinstance(error, (ValueError, TypeError, LookupError))
-    return Exit.BAD_INPUT if ours and callers else Exit.FAULT
+    return Exit.BAD_INPUT if callers and said_by_us(error) else Exit.FAULT
 
 
-def sentence(error: Exception, code: Exit) -> str:
+def said_by_us(error: BaseException) -> bool:
+    """Whether it is of a class of ours, or a `raise` statement of ours made it: then its words are
+    for people. A slip such as int("x") in our code is neither."""
+    if type(error).__module__.partition(".")[0] in OURS:
+        return True
+    trace = error.__traceback__
+    if trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    module = str(trace.tb_frame.f_globals.get("__name__", ""))
+    statement = trace.tb_frame.f_code.co_code[trace.tb_lasti]
+    return module.partition(".")[0] in OURS and statement == dis.opmap["RAISE_VARARGS"]
+
+
+def sentence(error: Exception) -> str:
     """For people: what was got, what was wanted, what to do."""
-    ours = type(error).__module__.partition(".")[0] in OURS
-    if ours:
-        return str(error)
-    if isinstance(error, OSError) and error.strerror:
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror}: {REMEDIES.get(error.errno or 0, 'put it right')}"
-    missing = isinstance(error, ModuleNotFoundError) and error.name
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if missing and missing.partition(".")[0] not in OURS:
         extra = EXTRAS.get(missing.partition(".")[0], "all")
         return (
             f"this command needs {missing}, which is not installed: pip install 'paceline[{extra}]'"
         )
+    notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
+    if said_by_us(error):
+        return f"{error}{notes}"
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        remedy = REMEDIES.get(error.errno or 0, "put it right")
+        return f"{where}{error.strerror}: {remedy}{notes}"
     words = str(error).strip() or "without a message"
-    return f"unexpected {type(error).__name__}: {words} (PACELINE_DEBUG=1 shows where)"
+    name = type(error).__name__
+    return f"unexpected {name}: {words} (PACELINE_DEBUG=1 shows where){notes}"
 
 
 def told(error: Exception, code: Exit) -> dict[str, Any]:
     """The same for programs."""
-    record: dict[str, Any] = {"error": sentence(error, code), "exit": int(code)}
+    record: dict[str, Any] = {"error": sentence(error), "exit": int(code)}
     if isinstance(error, ConfigurationError):
         record["source"] = error.source
         names = ("key", "got", "wanted", "do")
@@ -96,10 +114,10 @@ def told(error: Exception, code: Exit) -> dict[str, Any]:
 
 
 REMEDIES = {
-    28: "free some space, or choose another folder with --home",
-    13: "change its permissions or choose another place",
-    2: "check the path",
-    98: "choose another with --port, or --port 0 for any free one",
+    errno.ENOSPC: "free some space, or choose another folder with --home",
+    errno.EACCES: "change its permissions or choose another place",
+    errno.ENOENT: "check the path",
+    errno.EADDRINUSE: "choose another with --port, or --port 0 for any free one",
 }
 EXTRAS = {
     **dict.fromkeys(("mlflow", "prefect"), "control"),

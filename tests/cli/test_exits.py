@@ -86,6 +86,26 @@ def test_a_fault_says_what_to_do(raising: Any, error: Exception, said: str) -> N
     assert said in result.stderr
 
 
+def test_words_of_our_own_are_told_from_a_slip(raising: Any) -> None:
+    from registry.versions import check_name
+
+    ours: dict[str, Any] = {"__name__": "registry.slip"}
+    exec("def slip(text): int(text)", ours)
+    for broken, code in ((check_name, 2), (ours["slip"], 4)):
+        with pytest.raises(ValueError, match=r".") as caught:
+            broken("no name")
+        result = raising(caught.value)
+        assert result.exit_code == code
+        assert ("unexpected" in result.stderr) == (code == 4)
+
+
+def test_the_end_of_a_dead_server_s_log_is_shown(raising: Any) -> None:
+    error = RuntimeError("it went away")
+    error.add_note("Killed")
+    assert "it went away" in (stderr := raising(error).stderr)
+    assert "Killed" in stderr
+
+
 def test_ctrl_c_ends_with_130(raising: Any) -> None:
     assert raising(KeyboardInterrupt()).exit_code == 130
 
