@@ -27,7 +27,7 @@ test-slow: .venv/.model
 	$(BIN)/python -m pytest -m "slow and not soak" $(ARGS)
 
 soak: .venv/.model
-	$(BIN)/python -m pytest -m soak $(ARGS)
+	$(BIN)/python -m pytest -m soak $(ARGS) || { test $$? -eq 5 && echo "there is none yet"; }
 
 gpu-check: .venv/.installed
 	$(BIN)/python -m examples.gpu_check $(ARGS)
