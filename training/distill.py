@@ -71,6 +71,7 @@ def distill(
     curves: list[dict[str, Any]] = []
     best, finished = -1.0, 0
     checkpoint = out / "checkpoint.pt"
+    _recover(out / "best")
     if checkpoint.is_file():
         stored = torch.load(checkpoint, weights_only=True)
         head.load_state_dict(stored["head"])
@@ -112,9 +113,8 @@ def distill(
         )
         if acceptance > best:
             best = acceptance
-            save_head(rescale(_copy(head), 1 / scale).to(target.dtype), out / "best.tmp")
-            shutil.rmtree(out / "best", ignore_errors=True)
-            os.replace(out / "best.tmp", out / "best")
+            save_head(rescale(_copy(head), 1 / scale).to(target.dtype), out / "best.new")
+            _put(out / "best.new", out / "best")
         _save(checkpoint, head, optimizer, curves, best, epoch + 1)
 
     (out / "curves.json").write_text(json.dumps(curves, indent=2) + "\n")
@@ -169,6 +169,22 @@ def _copy(head: Head) -> Head:
     copy = Head(head.config)
     copy.load_state_dict(head.state_dict())
     return copy.to(head.fc.weight.device)
+
+
+def _put(new: Path, folder: Path) -> None:
+    """Make `new` the folder `folder`; killed in between, `_recover` finds the old one."""
+    old = folder.with_suffix(".old")
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        os.replace(folder, old)
+    os.replace(new, folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _recover(folder: Path) -> None:
+    old = folder.with_suffix(".old")
+    if old.exists() and not folder.exists():
+        os.replace(old, folder)
 
 
 def _save(

@@ -1,0 +1,73 @@
+"""An alarm leads to what its cause asks for, once, and for the pairing that owns the pair."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flows import respond as responding
+from speculation.records import Alarm
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any], str]]:
+    """What was started, with two pairings of which `b` owns pair p-1."""
+    found: list[tuple[str, dict[str, Any], str]] = []
+    pairs = {"a": [SimpleNamespace(pair_id="p-9")], "b": [SimpleNamespace(pair_id="p-1")]}
+
+    def start(name: str, parameters: dict[str, Any], key: str) -> SimpleNamespace:
+        found.append((name, parameters, key))
+        return SimpleNamespace(name="brave-otter")
+
+    monkeypatch.setattr(responding, "settings", lambda: SimpleNamespace(pairings=pairs))
+    monkeypatch.setattr(responding, "store", lambda _: SimpleNamespace(pairs=pairs.__getitem__))
+    monkeypatch.setattr(responding, "start_once", start)
+    monkeypatch.setattr(responding, "_roll_back", lambda pairing: f"rolled {pairing} back")
+    monkeypatch.setattr(responding, "get_run_logger", lambda: logging.getLogger("respond"))
+    monkeypatch.setattr(responding, "create_markdown_artifact", lambda *_, **__: None)
+    return found
+
+
+def alarm(cause: str, pair: str = "p-1") -> dict[str, Any]:
+    return asdict(Alarm("alarm-7", pair, "d" * 64, cause, "acceptance fell", 0.0, 40))
+
+
+def test_drift_starts_one_retrain_of_the_pairs_own_pairing(
+    started: list[tuple[str, dict[str, Any], str]],
+) -> None:
+    told = responding.respond.fn(alarm("drift"))
+    release = "d" * 64
+    assert started == [
+        (
+            "retrain/retrain",
+            {"pairing": "b", "release": release, "cause": "alarm-7"},
+            f"retrain:b:{release}:alarm-7",
+        )
+    ]
+    assert told["done"] == "retrain of b: brave-otter"
+
+
+def test_a_dead_draft_is_rolled_back_rather_than_retrained(
+    started: list[tuple[str, dict[str, Any], str]],
+) -> None:
+    assert responding.respond.fn(alarm("dead_draft"))["done"] == "rolled b back"
+    assert started == []
+
+
+@pytest.mark.parametrize("cause", ["mix_shift", "engine_change", "no_gain", "a new cause"])
+def test_what_is_not_the_drafts_fault_starts_nothing(
+    cause: str, started: list[tuple[str, dict[str, Any], str]]
+) -> None:
+    assert responding.respond.fn(alarm(cause))["action"] == responding.NOTE
+    assert started == []
+
+
+def test_an_alarm_of_an_unknown_pair_starts_nothing(
+    started: list[tuple[str, dict[str, Any], str]],
+) -> None:
+    responding.respond.fn(alarm("drift", pair="p-5"))
+    assert started == []
