@@ -18,6 +18,7 @@ from monitoring.exchanges import ExchangeLog
 from serving.bodies import Ask, BadRequest
 from serving.loading import Host, Loaded, static_arm, trial_arms
 from serving.metrics import Metrics
+from serving.passing import in_passing_thread
 from serving.settings import ServeSettings
 from serving.text import TemplateError, Text
 from serving.worker import QueueFullError, Ticket, Worker
@@ -73,7 +74,7 @@ class Service:
             arm = static_arm(host, settings.draft)
             return Loaded.prepare(host, {arm.name: arm}, settings)
 
-        loaded = await asyncio.to_thread(prepare)
+        loaded = await in_passing_thread(prepare)
         await self.warm(loaded)
         self.worker.switch(loaded)
 
@@ -91,7 +92,7 @@ class Service:
                 if last.outcome != "length" or mute:
                     what = "drafted nothing" if mute else f"ended with {last.outcome!r}"
                     raise ProbeError(f"pair {arm.pair} ({arm.kind}) {what} when it was tried")
-        except BaseException:
+        except BaseException:  # cancelled as well: what was opened has to be closed
             await self.worker.close(loaded)
             raise
 

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -28,6 +29,7 @@ from registry.remote import SAFE_PAIR_ID, RemotePair
 from serving import journal as steps
 from serving.journal import Journal
 from serving.loading import Host, Loaded, RefusedPairError, registered_arm
+from serving.passing import in_passing_thread
 from serving.service import ProbeError, Service
 from speculation.records import Alarm
 
@@ -157,7 +159,7 @@ class Follower:
         """Check, load, probe and switch to the pair in `folder`."""
         if self._leaving is not None:  # two pairs in memory at most, and the one being loaded
             await asyncio.shield(self._leaving)
-        loaded = await asyncio.to_thread(self._load, folder, pair, version)
+        loaded = await in_passing_thread(partial(self._load, folder, pair, version))
         self.journal.write(steps.LOADED, pair, version)
         await self.service.warm(loaded)
         before = self.service.worker.current
@@ -196,7 +198,7 @@ class Follower:
             return
         try:
             await self._take(self.pairs / good.pair, good.pair, good.version)
-        except Exception as error:
+        except Exception as error:  # as above: a broken copy must not end the follower
             self._failed(good.pair, good.version, error)
         else:
             self._remember("swapped", good.pair, good.version, why="from the local copy")
