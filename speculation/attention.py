@@ -16,6 +16,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 NAME = "paceline"
+FEW = 64  # query rows of one key head
 
 
 def register() -> str:
@@ -42,7 +43,12 @@ def grouped(
     batch, heads, length, width = query.shape
     key_heads, context = key.shape[1], key.shape[2]
     rows = (query * scaling).reshape(batch, key_heads, -1, width)
-    scores = rows @ key.transpose(2, 3)
+    if rows.shape[2] < FEW:
+        # Many keys by few queries is the faster way round (16 sequences, 350 cached tokens, one
+        # thread: 189 us against 508), for a prompt's many queries the slower one.
+        scores = (key @ rows.transpose(2, 3)).transpose(2, 3).contiguous()
+    else:
+        scores = rows @ key.transpose(2, 3)
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     if mask is not None:

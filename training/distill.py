@@ -23,10 +23,9 @@ from speculation.target import load_target
 from training.initial import frequent_tokens, fresh_head, rescale, state_scale, warm_head
 from training.progress import Progress, silent
 from training.recipe import Recipe
-from training.responses import Response, read_responses, token_counts
+from training.responses import SHORTEST, Response, read_responses, split, token_counts
 from training.unrolled import collate, unrolled
 
-VALIDATION = 0.06  # share of the responses that only choose the checkpoint
 WARMUP = 0.03  # share of the steps
 
 
@@ -50,10 +49,8 @@ def distill(
         return draft
     out.mkdir(parents=True, exist_ok=True)
     target = load_target(target_folder, device=device)
-    everything = [r for r in read_responses(responses) if r.answer_len > 1]
-    random.Random(recipe.seed).shuffle(everything)
-    held_out = max(1, round(VALIDATION * len(everything)))
-    validation, training = everything[:held_out], everything[held_out:]
+    everything = [r for r in read_responses(responses) if r.answer_len >= SHORTEST]
+    training, validation = split(everything, recipe.seed)
     if not training:
         raise ValueError(f"{responses} holds {len(everything)} usable responses: wanted at least 2")
 

@@ -60,7 +60,7 @@ def warm_head(start: Head, target: Target, token_ids: Tensor) -> Head:
 
 def output_rows(target: Target, token_ids: Tensor) -> Tensor:
     """The target's output embeddings of `token_ids`, float32."""
-    weight: Tensor = target.model.get_output_embeddings().weight  # type: ignore[operator]  # as above
+    weight: Tensor = target.model.get_output_embeddings().weight  # type: ignore[operator]  # untyped by transformers
     return weight[token_ids].float()
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Recipe:
     """The few dials of regenerating and distilling; the rest is derived."""
 
-    responses: int = 600  # answers of the target to learn from
+    responses: int = 500  # answers of the target to learn from
     max_tokens: int = 128  # of one answer
     max_prompt_tokens: int = 384  # longer prompts are passed over
     kept_probs: int = 32  # likeliest tokens of the target stored at each position

@@ -6,17 +6,23 @@ that a killed regeneration loses one shard at most. Knows tensors; knows no text
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+T = TypeVar("T")
 FIELDS = ("ids", "states", "top_ids", "top_probs")
+SHORTEST = 2  # tokens of an answer that something can be learned from
+VALIDATION = 0.06  # share of the responses that only choose the checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,36 @@ def read_responses(folder: Path) -> Iterator[Response]:
         raise ValueError(f"{folder} holds no shard-*.safetensors: regenerate responses first")
     for path in found:
         yield from read_shard(path)
+
+
+def answers(folder: Path) -> Iterator[tuple[str, Tensor]]:
+    """Prompt id and token ids of every response that is long enough, in order, read alone."""
+    for path in shards(folder):
+        with safe_open(path, framework="pt") as shard:
+            metadata = shard.metadata()
+            for place in range(len(metadata)):
+                if shard.get_slice(f"{place}.top_ids").get_shape()[0] >= SHORTEST:
+                    prompt_id = metadata[str(place)].split(" ", 1)[1]
+                    yield prompt_id, shard.get_tensor(f"{place}.ids")
+
+
+def data_digest(folder: Path) -> str:
+    """sha256 of what was answered to what, whatever the order in which answers ended."""
+    whole = hashlib.sha256()
+    for prompt_id, ids in sorted(answers(folder), key=lambda answer: answer[0]):
+        whole.update(f"{prompt_id}\n{ids.tolist()}\n".encode())
+    return whole.hexdigest()
+
+
+def split(responses: Sequence[T], seed: int) -> tuple[list[T], list[T]]:
+    """Those to learn from, and those that only choose the checkpoint (one at least).
+
+    Follows from how many there are and from the seed: ids are split as their responses are.
+    """
+    shuffled = list(responses)
+    random.Random(seed).shuffle(shuffled)
+    held_out = max(1, round(VALIDATION * len(shuffled)))
+    return shuffled[held_out:], shuffled[:held_out]
 
 
 def token_counts(responses: list[Response], vocab_size: int) -> Tensor:
