@@ -54,10 +54,11 @@ def next_probs(
     else:
         draft = draft_probs[rows, place]
     residual = (target - draft).clamp(min=0)
-    mass = residual.sum(dim=-1, keepdim=True)
-    residual = torch.where(
-        mass > 0, residual / mass.clamp(min=torch.finfo(mass.dtype).tiny), target
-    )
+    # By the largest first: a residual may be all subnormal, and its sum has no inverse.
+    peak = residual.amax(dim=-1, keepdim=True)
+    scaled = residual / torch.where(peak > 0, peak, torch.ones_like(peak))
+    scaled = scaled / scaled.sum(dim=-1, keepdim=True).clamp(min=1.0)
+    residual = torch.where(peak > 0, scaled, target)
     return torch.where(rejected[:, None], residual, target)
 
 

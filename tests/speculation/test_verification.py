@@ -160,6 +160,14 @@ def test_odd_laws_never_give_nan_nor_a_forbidden_token(
     assert not ((after > 0) & (target[0] == 0)).any()
 
 
+def test_a_residual_of_subnormal_mass_is_still_a_law() -> None:
+    target = torch.tensor([[[1.0, 0.0, 1e-44], [1.0, 0.0, 0.0]]])
+    draft = torch.tensor([[[1.0, 0.0, 0.0]]])
+    one = torch.tensor([1])
+    found = next_probs(target, draft, torch.tensor([[0]]), one, torch.tensor([0]))
+    assert found.tolist() == [[0.0, 0.0, 1.0]]
+
+
 def test_ragged_rows_keep_no_more_than_they_drafted() -> None:
     best = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 8], [9, 6, 7, 8]])
     ids = torch.tensor([[5, 6, 7], [5, 6, 7], [5, 6, 7]])
