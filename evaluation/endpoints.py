@@ -12,10 +12,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 import httpx
 
@@ -49,6 +50,7 @@ class Endpoint:
     url: str  # scheme, host and port, without a path; empty where it answers nowhere
     pid: int
     log: Path
+    exit_code: Callable[[], int | None]  # None while it runs; below 0, the signal that ended it
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -78,6 +80,7 @@ def started(
     timeout_seconds: float = 120.0,
     environ: Mapping[str, str] | None = None,  # None: what this process has
     stop_seconds: float = 10.0,  # from SIGTERM to SIGKILL
+    began: Callable[[int], None] = lambda pid: None,  # told of the child before it is ready
 ) -> Iterator[Endpoint]:
     """Run `argv`, wait until `ready_url` answers 200, yield where it is, end it on the way out.
 
@@ -95,26 +98,53 @@ def started(
                 f"something already answers at {ready_url}: choose another port or end it"
             )
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as output:
-            child = subprocess.Popen(
-                _bound_to_this_process(argv),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=None if environ is None else dict(environ),
-            )
-        try:
-            if ready_url is not None:
-                _wait_until_ready(client, child, argv, ready_url, log, timeout_seconds)
-            yield Endpoint(_base(ready_url), child.pid, log)
-        except EndpointError:
-            raise
-        except BaseException as error:
-            if child.poll() is not None:
-                error.add_note(f"{_ended(argv, child)}\n{tail(log)}")
-            raise
-        finally:
-            _end(child, stop_seconds)
+        with (
+            log.open("ab") as output,
+            bound(argv, output, environ=environ, stop_seconds=stop_seconds, began=began) as child,
+        ):
+            try:
+                if ready_url is not None:
+                    _wait_until_ready(client, child, argv, ready_url, log, timeout_seconds)
+                yield Endpoint(_base(ready_url), child.pid, log, child.poll)
+            except EndpointError:
+                raise
+            except BaseException as error:  # only annotated: why the child died explains any
+                if child.poll() is not None:
+                    error.add_note(f"{_ended(argv, child)}\n{tail(log)}")
+                raise
+
+
+@contextmanager
+def bound(
+    argv: Sequence[str],
+    output: IO[Any],
+    *,
+    environ: Mapping[str, str] | None = None,  # None: what this process has
+    stop_seconds: float = 10.0,  # from SIGTERM to SIGKILL
+    began: Callable[[int], None] = lambda pid: None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `argv` as a child that goes when this process goes, and end it on the way out.
+
+    Enter and leave in the same thread, as of `started`. `began` gets its process id right after the
+    start. What it prints, on stdout and stderr, goes to `output`.
+    """
+    child = subprocess.Popen(
+        _bound_to_this_process(argv),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=None if environ is None else dict(environ),
+    )
+    try:
+        began(child.pid)
+        yield child
+    finally:
+        _end(child, stop_seconds)
+
+
+def ending(code: int) -> str:
+    """How a process ended, in words, from its exit code."""
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 
 
 def _base(ready_url: str | None) -> str:
@@ -166,9 +196,7 @@ def _answers(client: httpx.Client, url: str) -> str | None:
 
 
 def _ended(argv: Sequence[str], child: subprocess.Popen[bytes]) -> str:
-    code = child.returncode
-    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-    return f"{' '.join(argv[:3])} {how}"
+    return f"{' '.join(argv[:3])} {ending(child.returncode)}"
 
 
 def _end(child: subprocess.Popen[bytes], stop_seconds: float) -> None:

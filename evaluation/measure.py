@@ -216,8 +216,8 @@ def _in_batches(
             }
             for answered in as_completed(asked):
                 finish(asked[answered], answered.result())
-    except BaseException:
-        client.close()  # ends what is in flight
+    except BaseException:  # Ctrl-C as well: the pool below waits for what is in flight
+        client.close()  # ends it
         raise
     finally:
         pool.shutdown(cancel_futures=True)

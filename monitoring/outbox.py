@@ -73,7 +73,7 @@ def write_whole(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException:  # killed by a signal as well: nothing half written stays
         Path(temporary).unlink(missing_ok=True)
         raise
     folder = os.open(path.parent, os.O_RDONLY)

@@ -43,7 +43,7 @@ def serve(settings: ServeSettings, *, environ: MutableMapping[str, str] = os.env
     listening = listen(settings.host, settings.port)
     try:
         from serving.running import Running
-    except BaseException:
+    except BaseException:  # whatever it is: the socket is nobody's yet
         listening.close()
         raise
     host, port = listening.getsockname()[:2]

@@ -103,7 +103,7 @@ class Running(uvicorn.Server):
                 await self._follower(service).run()
         except asyncio.CancelledError:
             raise
-        except BaseException as error:
+        except BaseException as error:  # a task's would be lost; `main` raises it after the end
             self._failed = error
             self.should_exit = True
 

@@ -295,7 +295,7 @@ class Worker:
             while lane.waiting and engine.running + engine.waiting < engine.slots:
                 self._admit(lane, lane.waiting.popleft())
             events = engine.step()
-        except Exception as error:
+        except Exception as error:  # the worker's edge: other lanes and later requests go on
             self._broken(lane, error)
             return
         for event in events:
@@ -323,7 +323,7 @@ class Worker:
         lane.inside.clear()
         try:
             lane.loaded.restart()
-        except Exception as fatal:
+        except Exception as fatal:  # nobody is above this thread: who waits has to be told
             log.exception("the engine of pair %s cannot be made again", lane.loaded.pair)
             for ticket in lane.waiting:
                 self._fail(ticket, type(fatal).__name__)
