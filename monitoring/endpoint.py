@@ -10,6 +10,7 @@ import json
 import logging
 import math
 from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import Any
 
 import httpx
@@ -18,6 +19,15 @@ from monitoring.scrape import Scrape, ScrapeError, parse
 from speculation.records import Exchange
 
 log = logging.getLogger("paceline.monitoring")
+
+
+def on_this_machine(url: str) -> bool:
+    """Whether the URL's host is a loopback address, which no proxy of the environment reaches."""
+    host = httpx.URL(url).host
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:  # a name; it is not looked up
+        return host == "localhost"
 
 
 class Endpoint:

@@ -18,7 +18,7 @@ from types import FrameType
 
 import httpx
 
-from monitoring.endpoint import Endpoint, log
+from monitoring.endpoint import Endpoint, log, on_this_machine
 from monitoring.outbox import Outbox, sweep
 from monitoring.scrape import Increases
 from monitoring.series import Entry, Mark, Throughput, append
@@ -84,7 +84,12 @@ def watch_server(
     with (
         _alone(paths.folder),
         _stopping(stop) as asked,
-        httpx.Client(base_url=url, timeout=timeout_seconds, headers=dict(headers or {})) as client,
+        httpx.Client(
+            base_url=url,
+            timeout=timeout_seconds,
+            headers=dict(headers or {}),
+            trust_env=not on_this_machine(url),  # a proxy cannot reach a loopback address
+        ) as client,
     ):
         monitor = Monitor(Endpoint(client), paths, expected=expected, clock=clock)
         while not asked.is_set():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from registry.errors import StoreError
+from registry.loopback import on_this_machine
 from registry.schema import database_of, prepare_database
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def check_answers(url: str) -> None:
     if database_of(url) is not None:
         return
     try:
-        answer = httpx.get(f"{url}/health", timeout=PROBE_SECONDS)
+        proxied = not on_this_machine(url)
+        answer = httpx.get(f"{url}/health", timeout=PROBE_SECONDS, trust_env=proxied)
     except httpx.HTTPError as error:
         raise StoreError(
             f"the registry at {url} does not answer ({error or type(error).__name__}). Start it, "

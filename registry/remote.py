@@ -24,6 +24,7 @@ import httpx
 
 from registry.errors import DigestError, ManifestError, NotFoundError, RegistryError, StoreError
 from registry.locks import locked
+from registry.loopback import on_this_machine
 from registry.manifest import FILE, PairManifest, read_manifest, verify_files
 from registry.versions import (
     CHAMPION,
@@ -258,7 +259,12 @@ def _client(url: str, token: str | None, client: httpx.Client | None) -> Iterato
         yield client
         return
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    with httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_SECONDS) as own:
+    with httpx.Client(
+        base_url=url,
+        headers=headers,
+        timeout=TIMEOUT_SECONDS,
+        trust_env=not on_this_machine(url),
+    ) as own:
         yield own
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from registry.door import check_answers
 from registry.errors import DigestError, ManifestError, NotFoundError, StoreError
 from registry.fingerprint import fingerprint_draft
 from registry.promotion import promote
@@ -265,3 +266,27 @@ def test_the_reader_of_a_serving_host_loads_neither_mlflow_nor_torch() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("url", "here"),
+    [
+        ("http://127.0.0.1:5000", True),
+        ("http://localhost", True),
+        ("http://[::1]:80", True),
+        ("https://mlflow.example", False),
+        ("http://10.0.0.7:5000", False),
+    ],
+)
+def test_only_a_registry_elsewhere_is_asked_through_a_proxy(
+    url: str, here: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def ask(url: str, *, trust_env: bool, **rest: object) -> httpx.Response:
+        asked.append(trust_env)
+        return httpx.Response(200)
+
+    monkeypatch.setattr("registry.door.httpx.get", ask)
+    check_answers(url)
+    assert asked == [not here]
