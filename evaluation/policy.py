@@ -5,14 +5,11 @@ Knows limits and their defaults. Knows nothing of reports or of how a limit is j
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 
 class PolicyError(ValueError):
-    """A policy with an unknown key or a limit that cannot be."""
+    """A policy with a limit that cannot be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,22 +58,3 @@ class Policy:
     def speed_prompts(self) -> int:
         """Prompts of the speed runs: a quarter, since one at a time is slow, but 8 at least."""
         return min(self.prompts, max(8, self.prompts // 4))
-
-
-def policy_from(limits: Mapping[str, Any]) -> Policy:
-    """A policy from a table of a configuration file; what is not given has its default.
-
-    Raises PolicyError naming the key, what was got and what was wanted.
-    """
-    known: dict[str, type[int] | type[float]] = {
-        field.name: int if isinstance(field.default, int) else float for field in fields(Policy)
-    }
-    for key, value in limits.items():
-        if key not in known:
-            raise PolicyError(f"policy: unknown key {key!r}, wanted one of {', '.join(known)}")
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or (known[key] is int and value != int(value)):
-            kind = "a whole number" if known[key] is int else "a number"
-            raise PolicyError(f"policy: {key} = {value!r}, wanted {kind}")
-    given: dict[str, Any] = {key: known[key](value) for key, value in limits.items()}
-    return Policy(**given)

@@ -10,7 +10,7 @@ from evaluation.gate import judge
 from evaluation.page import page
 from evaluation.plan import plan
 from evaluation.plots import draw
-from evaluation.policy import Policy, PolicyError, policy_from
+from evaluation.policy import Policy, PolicyError
 from evaluation.summary import rows, summarise
 from speculation.records import Phase
 from tests.evaluation.synthetic import Arm, report
@@ -110,24 +110,7 @@ def test_what_the_plan_promises_the_gate_keeps() -> None:
     assert len(expected.sentences) == 3
 
 
-def test_a_policy_comes_from_a_table_and_what_is_not_given_has_its_default() -> None:
-    policy = policy_from({"prompts": 100, "acceptance_margin": 0.05})
-    assert policy == Policy(prompts=100, acceptance_margin=0.05)
-    assert policy.speed_prompts == 25
-
-
-@pytest.mark.parametrize(
-    ("limits", "message"),
-    [
-        ({"promts": 10}, "unknown key 'promts', wanted one of prompts"),
-        ({"alpha": 0.7}, "alpha = 0.7, wanted above 0, below 0.5"),
-        ({"alpha": "small"}, "alpha = 'small', wanted a number"),
-        ({"prompts": 10.5}, "prompts = 10.5, wanted a whole number"),
-        ({"prompts": True}, "prompts = True, wanted a whole number"),
-        ({"acceptance_floor": float("nan")}, "acceptance_floor = nan, wanted a number"),
-        ({"prompts": 0}, "prompts = 0, wanted at least 1"),
-    ],
-)
-def test_an_impossible_policy_is_refused_by_key(limits: dict[str, object], message: str) -> None:
-    with pytest.raises(PolicyError, match=message):
-        policy_from(limits)
+def test_an_impossible_policy_is_refused_by_key() -> None:
+    assert Policy(prompts=100).speed_prompts == 25
+    with pytest.raises(PolicyError, match="alpha = 0.7, wanted above 0, below 0.5"):
+        Policy(alpha=0.7)
