@@ -51,16 +51,6 @@ def finished(folder: Path, name: str, key: str | None = None) -> dict[str, Any] 
     return result
 
 
-def seconds(folder: Path) -> dict[str, float]:
-    """How long each finished step took in the process that finished it."""
-    stored = {path.name: read_json(path) for path in sorted(folder.glob("*.done.json"))}
-    return {
-        name.removesuffix(".done.json"): float(marker["seconds"])
-        for name, marker in stored.items()
-        if marker is not None
-    }
-
-
 def digest(inputs: Mapping[str, Any]) -> str:
     """One name for a set of JSON values, whatever their order."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()

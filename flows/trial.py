@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from configuration.settings import Pairing
+from configuration.settings import Pairing, Serving
 from speculation.records import Prompt
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def run_trial(
     *,
     line: Pairing,
     speed_prompts: int,
+    serving: Serving | None = None,  # slots and max_len; None: the server's own defaults
     max_tokens: int | None = None,  # None: as the pairing measures
     progress: Callable[[int, int, str], None],
 ) -> Report:
@@ -48,6 +49,8 @@ def run_trial(
         argv += ["--arm", f"{name}={draft}"]
     argv += ["--host", HOST, "--port", str(port), "--draft-len", str(line.draft_len)]
     argv += ["--home", str(folder)]
+    if serving is not None:  # the trial's home is not the user's, so it has to be told
+        argv += ["--slots", str(serving.slots), "--max-len", str(serving.max_len)]
     with started(
         argv,
         ready_url=f"http://{HOST}:{port}/health/ready",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flows.steps import alone, finished, once, read_json, seconds, write_json
+from flows.steps import alone, finished, once, read_json, write_json
 
 
 def test_a_finished_step_is_not_done_again(tmp_path: Path) -> None:
@@ -51,19 +51,6 @@ def test_a_marker_cut_short_by_a_crash_counts_as_not_done(tmp_path: Path) -> Non
     (tmp_path / "step.done.json").write_text('{"key": "abc", "resu')
     assert finished(tmp_path, "step") is None
     assert once(tmp_path, "step", {}, lambda: {"n": 1}) == {"n": 1}
-
-
-def test_each_step_tells_how_long_it_took(tmp_path: Path) -> None:
-    once(tmp_path, "quick", {}, dict)
-
-    def slow() -> dict[str, Any]:
-        time.sleep(0.05)
-        return {}
-
-    once(tmp_path, "slow", {}, slow)
-    took = seconds(tmp_path)
-    assert set(took) == {"quick", "slow"}
-    assert took["slow"] >= 0.05 > took["quick"]
 
 
 def test_readers_see_the_old_file_or_the_new_one(tmp_path: Path) -> None:
