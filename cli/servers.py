@@ -6,13 +6,15 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Annotated
 
 import typer
 
-from cli.home import DEFAULT_HOME, HomeFolder, Registry, running, settings_of
+from cli.home import DEFAULT_HOME, HomeFolder, Registry, running, servers, settings_of
 from cli.output import Json, machine
+from configuration.settings import Pairing, Settings
 
 
 def serve(
@@ -23,7 +25,10 @@ def serve(
     draft: Annotated[
         str, typer.Option(help="The draft beside TARGET: `ngram`, `none`, or a folder.")
     ] = "ngram",
-    draft_len: Annotated[int, typer.Option(min=0, help="K: tokens drafted a round.")] = 4,
+    draft_len: Annotated[
+        int | None,
+        typer.Option(min=0, help="K: tokens drafted a round; left out, the pairing's, else 4."),
+    ] = None,
     pairing: Annotated[
         str | None,
         typer.Option(help="Serve the pair that this pairing's alias `champion` names, and follow."),
@@ -60,14 +65,23 @@ def serve(
     the registry, and swaps to the next one without dropping a request. TARGET with --trial and one
     --arm a draft serves several side by side, for `paceline evaluate`.
 
+    --pairing without a registry, named or configured, brings up the home's own MLflow and Prefect
+    for as long as it serves; the other commands of this home use them meanwhile.
+
     SIGTERM or Ctrl-C takes no more requests, finishes those that run, and ends.
     """
+    from evaluation.endpoints import free_port
     from serving.main import serve as run
     from serving.settings import ServeSettings
 
     settings = settings_of(home, registry)
+    if pairing is not None and settings.registry.startswith("sqlite:"):
+        raise typer.BadParameter(
+            f"got {settings.registry}, which a server cannot follow: wanted the http(s) URL of an "
+            "MLflow server",
+            param_hint="--registry",
+        )
     configured = settings.serving
-    where = settings.registry or running(home).get("mlflow") if pairing is not None else None
     log_to(sys.stderr, machine())
     asked = ServeSettings(
         home=home.absolute(),
@@ -78,9 +92,9 @@ def serve(
         trial=trial,
         arms=arms_of(arm or ()),
         pairing=pairing,
-        registry=where,
+        registry=None if pairing is None else settings.registry or "the home's own",
         registry_token=settings.registry_token,
-        draft_len=draft_len,
+        draft_len=drafted(settings, pairing) if draft_len is None else draft_len,
         slots=configured.slots if slots is None else slots,
         max_len=configured.max_len if max_len is None else max_len,
         dtype=dtype,
@@ -88,13 +102,39 @@ def serve(
         threads=threads,
         capture=capture,
     )
-    raise typer.Exit(run(asked))
+    if pairing is None:
+        raise typer.Exit(run(asked))
+    there = running(home)
+    own = not (settings.registry or there)
+    if own:
+        settings.pairing(pairing)  # a mistyped one would wait for ever
+    with servers(settings, flows=own) as url:
+        if own:
+            asked = replace(asked, port=asked.port or free_port())
+            announce(home, asked.host, asked.port)
+        code = run(replace(asked, registry=url))
+    raise typer.Exit(code)
+
+
+def drafted(settings: Settings, pairing: str | None) -> int:
+    """K where the command line names none."""
+    return settings.pairings.get(pairing or "", Pairing()).draft_len
+
+
+def announce(home: Path, host: str, port: int) -> None:
+    """Say beside the home's own servers where this one answers, for `monitor` and `status`."""
+    path = home / "run" / "stack.json"
+    reached = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+    urls = {**json.loads(path.read_text()), "server": f"http://{reached}:{port}"}
+    path.write_text(json.dumps(urls, indent=1))
 
 
 def monitor(
     server: Annotated[
         str | None,
-        typer.Option(help="URL of the server; left out, the one that runs in this home."),
+        typer.Option(
+            help="URL of the server; left out, the one that runs in this home with its own MLflow."
+        ),
     ] = None,
     pairing: Annotated[
         str | None,
@@ -118,7 +158,8 @@ def monitor(
     url, stored = server or there.get("server"), settings.registry or there.get("mlflow")
     if url is None:
         raise typer.BadParameter(
-            f"got none, and no server runs in {home}: name the URL of one", param_hint="--server"
+            f"got none, and no server runs in {home} with its own MLflow: name the URL of one",
+            param_hint="--server",
         )
     expected = nothing_expected
     if pairing is not None and stored:

@@ -1,4 +1,4 @@
-"""The command `init`: a paceline.toml to start from."""
+"""The command `init`: a paceline.toml to start from, or one more pairing in the one that stands."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ def init(
 ) -> None:
     """Write a paceline.toml with one pairing; every dial is shown with its default and its reason.
 
-    A file that stands is never written over.
+    A file that stands is kept as it is: a pairing that it does not have is added at its end, and
+    one that it has for another target is refused.
     """
-    from configuration.reading import FILE
+    from configuration.reading import FILE, read_settings
     from configuration.settings import Pairing, Settings
-    from configuration.writing import write_default
+    from configuration.writing import append_pairing, write_default
 
     line = Pairing(target=str(target.absolute()))
     try:
@@ -35,5 +36,18 @@ def init(
         raise typer.BadParameter(f"{error}: choose another", param_hint="PAIRING") from error
     path = home / FILE
     written = write_default(path, {pairing: line})
-    said = "written" if written else "stands already and was left as it is"
+    said = "written"
+    if not written:
+        standing = read_settings(home, environ={})  # the file alone, and all of it right
+        before = standing.pairings.get(pairing)
+        if before is None:
+            written, said = append_pairing(path, pairing, line), f"pairing {pairing} added"
+        elif before.target and standing.path(before.target).resolve() == target.resolve():
+            said = "stands already and was left as it is"
+        else:
+            raise typer.BadParameter(
+                f"got {pairing}, which {path} has for the target {before.target or '(none)'}: "
+                "choose another name, or change that table by hand",
+                param_hint="PAIRING",
+            )
     emit({"path": path, "written": written}, f"{path}: {said}")

@@ -72,7 +72,9 @@ class Settings:
     """All of one home folder's configuration."""
 
     home: Path  # where everything embedded lives; relative paths start here
-    registry: str = ""  # MLflow server; empty is the one embedded in the home folder
+    registry: str = (
+        ""  # MLflow's URL, or sqlite:///… of one that nobody serves from; empty: embedded
+    )
     prefect: str = ""  # Prefect API; empty is the one embedded in the home folder
     serving: Serving = field(default_factory=Serving)
     pairings: Mapping[str, Pairing] = field(default_factory=dict)
@@ -83,7 +85,10 @@ class Settings:
             if not NAME.fullmatch(name):
                 raise ValueError(f"got the pairing name {name!r}, wanted {NAME.pattern}")
         if self.registry and not self.registry.startswith(("http://", "https://", "sqlite:///")):
-            raise ValueError(f"got registry = {self.registry!r}, wanted an http(s) URL or nothing")
+            raise ValueError(
+                f"got registry = {self.registry!r}, wanted an http(s) URL, "
+                "sqlite:///path/to/mlflow.db or nothing"
+            )
         if self.prefect and not self.prefect.startswith(("http://", "https://")):
             raise ValueError(f"got prefect = {self.prefect!r}, wanted an http(s) URL or nothing")
 

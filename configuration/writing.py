@@ -9,11 +9,13 @@ import inspect
 import json
 import os
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from configuration.faults import ConfigurationError, Fault
 from configuration.settings import Pairing, Settings
 
 HEADER = """\
@@ -39,10 +41,33 @@ def write_default(path: Path, pairings: Mapping[str, Pairing]) -> bool:
     if path.exists():
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(default_toml(pairings), encoding="utf-8")
-    beside.replace(path)
+    _write(path, default_toml(pairings))
     return True
+
+
+def append_pairing(path: Path, name: str, pairing: Pairing) -> bool:
+    """Adds a pairing's table to a file that stands and has none of that name; True.
+
+    Raises ConfigurationError, and leaves the file, where a table cannot simply follow what is
+    there.
+    """
+    text = path.read_text(encoding="utf-8").rstrip("\n")
+    longer = "\n".join([text, *_table(pairing, f"pairings.{name}")]) + "\n"
+    try:
+        tomllib.loads(longer)
+    except tomllib.TOMLDecodeError as error:
+        do = "write the pairings as tables of their own, [pairings.NAME]"
+        fault = Fault("pairings", str(error), "a file that a table can be added to", do)
+        raise ConfigurationError(str(path), [fault]) from error
+    _write(path, longer)
+    return True
+
+
+def _write(path: Path, text: str) -> None:
+    """All of it or nothing."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
 
 
 def comments(cls: type) -> dict[str, str]:

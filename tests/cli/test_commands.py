@@ -183,6 +183,51 @@ def test_serving_nothing_is_bad_input(tmp_path: Path) -> None:
     assert "TARGET" in printed["error"]
 
 
+def test_a_second_pairing_is_added_and_another_target_for_the_first_is_refused(
+    target: Path, tmp_path: Path
+) -> None:
+    home = ("--home", tmp_path / "home")
+    path = tmp_path / "home" / "paceline.toml"
+    assert run("init", "one", target, *home)[1]["written"] is True
+    first = path.read_text()
+    code, told, _ = run("init", "one", target, *home)
+    assert (code, told["written"], path.read_text()) == (0, False, first)
+    code, _, errors = run("init", "one", tiny.target(tmp_path / "other"), *home)
+    assert (code, path.read_text()) == (2, first)
+    assert "by hand" in errors
+    assert run("init", "two", target, *home)[:2] == (0, {"path": str(path), "written": True})
+    assert path.read_text().startswith(first.rstrip())
+    code, _, errors = run("serve", "--pairing", "three", *home)
+    assert code == 2
+    assert "one, two" in errors
+
+
+@pytest.mark.parametrize(("given", "drafted"), [((), 2), (("--draft-len", "5"), 5)])
+def test_a_pairing_is_served_at_the_draft_len_it_configures(
+    given: tuple[str, ...], drafted: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[Any] = []
+
+    def serve(settings: Any) -> int:
+        served.append(settings)
+        return 0
+
+    monkeypatch.setattr("serving.main.serve", serve)
+    (tmp_path / "paceline.toml").write_text("[pairings.a]\ndraft_len = 2\n")
+    where = ("--registry", "http://127.0.0.1:9", "--home", str(tmp_path))
+    for name in ("a", "b"):  # b is another host's
+        result = CliRunner().invoke(app, ["serve", "--pairing", name, *where, *given])
+        assert result.exit_code == 0, result.output
+    assert [settings.draft_len for settings in served] == [drafted, 5 if given else 4]
+    assert served[0].registry == "http://127.0.0.1:9"
+
+
+def test_a_database_cannot_be_followed(tmp_path: Path, registry: str) -> None:
+    code, _, errors = run("serve", "--pairing", "a", "--registry", registry, "--home", tmp_path)
+    assert code == 2
+    assert "cannot follow" in errors
+
+
 def test_a_monitor_needs_a_server(tmp_path: Path) -> None:
     code, _, errors = run("monitor", "--home", tmp_path)
     assert code == 2

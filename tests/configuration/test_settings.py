@@ -9,7 +9,13 @@ import pytest
 from configuration.faults import ConfigurationError
 from configuration.reading import read_settings
 from configuration.settings import Pairing, Settings
-from configuration.writing import FROM_ELSEWHERE, comments, default_toml, write_default
+from configuration.writing import (
+    FROM_ELSEWHERE,
+    append_pairing,
+    comments,
+    default_toml,
+    write_default,
+)
 from evaluation.policy import Policy
 from training.recipe import Recipe
 
@@ -76,7 +82,8 @@ def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
 
 def test_a_record_s_own_rules_name_the_dial(tmp_path: Path) -> None:
     assert faults(tmp_path, 'registry = "ftp://x"\n') == {
-        "registry": "got 'ftp://x', wanted an http(s) URL or nothing: change it"
+        "registry": "got 'ftp://x', wanted an http(s) URL, sqlite:///path/to/mlflow.db or nothing: "
+        "change it"
     }
     assert list(faults(tmp_path, PAIRING + "draft_len = 99\n")) == ["pairings.docstrings.draft_len"]
     assert faults(tmp_path, PAIRING + "[pairings.docstrings.recipe]\nbatch = 0\n") == {
@@ -211,3 +218,25 @@ def test_paths_start_at_the_home_folder(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
     assert settings.path("prompts/x.jsonl") == tmp_path / "prompts" / "x.jsonl"
     assert settings.path("/elsewhere") == Path("/elsewhere")
+
+
+def test_a_pairing_is_added_to_a_file_that_stands_and_nothing_else_changes(tmp_path: Path) -> None:
+    path = tmp_path / "paceline.toml"
+    before = '# mine\n[serving]\nport = 9000\n[pairings.a]\ntarget = "t"'
+    path.write_text(before)
+    append_pairing(path, "b", Pairing(target="/models/b"))
+    assert path.read_text().startswith(before)
+    settings = read_settings(tmp_path, environ={})
+    assert settings.serving.port == 9000
+    assert {name: line.target for name, line in settings.pairings.items()} == {
+        "a": "t",
+        "b": "/models/b",
+    }
+
+
+def test_a_file_that_no_table_can_follow_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "paceline.toml"
+    path.write_text('pairings = {a = {target = "t"}}\n')
+    with pytest.raises(ConfigurationError, match="tables of their own"):
+        append_pairing(path, "b", Pairing(target="/models/b"))
+    assert path.read_text() == 'pairings = {a = {target = "t"}}\n'
