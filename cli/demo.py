@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.exits import Exit
+from cli.exits import Exit, exit_of
 from cli.home import DEFAULT_HOME, HomeFolder
 from cli.output import Json, emit, figure, progress_bars
 
 if TYPE_CHECKING:
     from cli.demo_story import Story
 
+NO_SWAP = {"requests_in_flight": 0, "failed": 0, "requests": 0, "seen": False, "faults": []}
+CHECK_SECONDS = 5.0  # between two looks at servers that are left up
 SPACE_BYTES = 4_000_000_000  # two targets, responses with hidden states, the pairs
 
 
@@ -56,7 +59,7 @@ def demo(
     Everything embedded lives under the home folder: MLflow, Prefect, a flow worker, the speculative
     server and a monitor, all on loopback. Stopped at any moment, even killed, the same command goes
     on rather than starts over. Exit code 0 when the new pair passed the gate and was swapped in, 1
-    when it failed, 3 when the measurement could not tell.
+    when it failed or was not promoted, 3 when the measurement could not tell.
     """
     from cli.demo_steps import environment, prepare
     from cli.stack import Stack
@@ -75,18 +78,22 @@ def demo(
         environment(stack)  # before any library is loaded
         warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
         _say("preparing the target and the prompts", {"step": "prepare"})
-        prepare(stack.home, story)
-        code = _tell(stack.home, story, stack, keep=keep)
+        seconds: dict[str, float] = {}
+        with _timed(stack.home, seconds, "prepare"):
+            prepare(stack.home, story)
+        record = _tell(stack.home, story, stack, seconds)
+        code = _end(stack.home, record)
+        if keep:
+            _keep(stack)
     raise typer.Exit(code)
 
 
-def _tell(home: Path, story: Story, stack: Any, *, keep: bool) -> Exit:
-    """The story, in order; the exit code."""
+def _tell(home: Path, story: Story, stack: Any, seconds: dict[str, float]) -> dict[str, Any]:
+    """The story, in order; what it came to, as in demo.json."""
     from cli import demo_steps as steps
     from cli.demo_table import demo_rows
-    from flows.steps import once, write_json
+    from flows.steps import once
 
-    seconds: dict[str, float] = {}
     with _timed(home, seconds, "start"):
         _say("starting MLflow, Prefect and a flow worker", {"step": "start"})
         stack.create_schemas()
@@ -103,8 +110,11 @@ def _tell(home: Path, story: Story, stack: Any, *, keep: bool) -> Exit:
             _say("release 1 is out: the watch flow sees it and has its pair judged", first)
             outcome = steps.make_pair(told, first)
         assert outcome is not None
-        if outcome["phase"] != "PASS":
-            return _no(outcome, "release 1")
+        before = steps.measured(steps.folder_of(told, first)) or []
+        if not outcome["promoted"]:  # nothing to serve
+            rows = demo_rows(before, None)
+            statement = f"release 1: {outcome['statement']}"
+            return _noted(home, {**outcome, "statement": statement}, rows, NO_SWAP, seconds)
         with _timed(home, seconds, "traffic_1"):
             steps.serve(told)
             figures = steps.traffic(told, first, "1")
@@ -115,7 +125,7 @@ def _tell(home: Path, story: Story, stack: Any, *, keep: bool) -> Exit:
                 told.marks,
                 "make-release-2",
                 {"first": first["release"]},
-                lambda: {"folder": str(_second(home, story, first))},
+                lambda: {"folder": str(_second(home, story, first, stack))},
             )
             second = steps.release(told, 2, Path(folder["folder"]))
             _say("release 2 is out: the same target, fine-tuned", second)
@@ -124,35 +134,48 @@ def _tell(home: Path, story: Story, stack: Any, *, keep: bool) -> Exit:
             steps.make_pair(told, second, reached=lambda: (work / "gate.done.json").exists())
         with _timed(home, seconds, "swap"):
             ended = steps.swap(told, second)
-        if ended["outcome"]["phase"] == "PASS":
+        outcome = ended["outcome"]
+        if outcome["promoted"]:
             with _timed(home, seconds, "traffic_2"):
                 figures = steps.traffic(told, second, "2")
                 _say(f"in all {_traffic_text(figures)}", {"step": "traffic", **figures})
-    rows = demo_rows(steps.measured(steps.folder_of(told, first)) or [], steps.measured(work))
-    swap = ended["swap"] or {"requests_in_flight": 0, "failed": 0}
-    steps.picture(told, second, ended["outcome"]["version"])
+    with _timed(home, seconds, "end"):
+        rows = demo_rows(before, steps.measured(work))
+        steps.picture(told, second, outcome["version"])
+    return _noted(home, outcome, rows, ended["swap"] or NO_SWAP, seconds)
+
+
+def _noted(
+    home: Path,
+    outcome: Mapping[str, Any],
+    rows: list[dict[str, Any]],
+    swap: Mapping[str, Any],
+    seconds: Mapping[str, float],
+) -> dict[str, Any]:
+    """What is told at the end, kept as demo.json."""
+    from flows.steps import write_json
+
     record = {
-        "verdict": ended["outcome"]["phase"],
-        "statement": ended["outcome"]["statement"],
+        "verdict": outcome["phase"],
+        "promoted": outcome["promoted"],
+        "statement": outcome["statement"],
         "rows": rows,
-        "swap": swap,
+        "swap": dict(swap),
         "seconds": {name: round(value, 1) for name, value in seconds.items()},
     }
     write_json(home / "demo.json", record)
-    code = _end(home, record)
-    if keep:
-        _keep(stack)
-    return code
+    return record
 
 
 def _end(home: Path, record: Mapping[str, Any]) -> Exit:
     """The table, the swap and the verdict; the exit code."""
-    from cli.demo_table import EXITS, demo_text
+    from cli.demo_table import demo_text
 
     said = [_swap_text(record["swap"]), str(record["statement"])]
     emit(record, ["", *demo_text(record["rows"]), "", *said])
-    _say(f"{home / 'demo.json'} and {home / 'acceptance.png'} hold the figures", {})
-    return EXITS[str(record["verdict"])]
+    files = [path for path in (home / "demo.json", home / "acceptance.png") if path.exists()]
+    _say(f"the figures: {', '.join(map(str, files))}", {})
+    return exit_of(str(record["verdict"]), bool(record.get("promoted", True)))
 
 
 def _finished(home: Path) -> dict[str, Any] | None:
@@ -199,8 +222,11 @@ def _check_space(home: Path) -> None:
         )
 
 
-def _second(home: Path, story: Story, first: Mapping[str, Any]) -> Path:
-    return story.second_release(Path(first["folder"]), home / "targets" / "release-2")
+def _second(home: Path, story: Story, first: Mapping[str, Any], stack: Any) -> Path:
+    def run(name: str, command: Sequence[str]) -> None:
+        stack.finish(name, command, sys.stderr)
+
+    return story.second_release(Path(first["folder"]), home / "targets" / "release-2", run)
 
 
 @contextmanager
@@ -250,22 +276,15 @@ def _swap_text(swap: Mapping[str, Any]) -> str:
     )
 
 
-def _no(outcome: Mapping[str, Any], what: str) -> Exit:
-    from cli.demo_table import EXITS
-
-    record = {"verdict": outcome["phase"], "statement": outcome["statement"], "rows": []}
-    emit(record, f"{what}: {outcome['statement']}")
-    return EXITS[str(outcome["phase"])]
-
-
 def _keep(stack: Any) -> None:
     """Leave the servers up until Ctrl-C."""
-    for name in ("mlflow", "prefect", "server"):
-        _say(f"{name}: {stack.urls[name]}", {name: stack.urls[name]})
+    for name, url in stack.urls.items():
+        _say(f"{name}: {url}", {name: url})
     _say("the servers stay up; end them with Ctrl-C", {})
     try:
         while True:
-            time.sleep(3600)
+            time.sleep(CHECK_SECONDS)
+            stack.check()
     except KeyboardInterrupt:
         _say("ending the servers", {})
 

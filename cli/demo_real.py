@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import random
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cli.demo_story import Story, written
+from cli.demo_story import Run, Story, written
 from speculation.records import Prompt
 from training.corpus import Documented, documented, standard_library
 
@@ -35,11 +34,13 @@ def real_story(home: Path, target: str | None, *, from_scratch: bool, prompts: i
     def first(out: Path) -> Path:
         return _copied(target, out) if target is not None else _unpacked(out)
 
-    def second(base: Path, out: Path) -> Path:
+    def second(base: Path, out: Path, run: Run) -> Path:
         from registry.adapters import record_merge
         from training.adapter import merge
 
-        adapter = _fine_tuned(base, home / "work" / "adapter") if own else EXAMPLES / "adapter"
+        adapter = EXAMPLES / "adapter"
+        if own:
+            adapter = _fine_tuned(base, home / "work" / "adapter", run)
         folder = merge(base, adapter, out)
         record_merge(folder, base=base, adapter=adapter)
         return folder
@@ -91,20 +92,25 @@ def _unpacked(out: Path) -> Path:
 
 
 def _copied(target: str, out: Path) -> Path:
-    """The user's own target: a folder, or the name of a repository on the Hugging Face hub."""
+    """The user's own target: a folder, or the name of a repository on the Hugging Face hub.
+
+    Raises FolderError (a ValueError) for what is no model, before any of it is kept.
+    """
+    from registry.fingerprint import fingerprint
+
     folder = Path(target).expanduser()
-    if not folder.is_dir():
-        return written(out, lambda beside: _downloaded(target, beside))
-    if not (folder / "config.json").is_file():
-        raise ValueError(
-            f"{folder} holds no config.json, wanted a model folder in Hugging Face form"
-        )
-    return written(
-        out,
-        lambda beside: shutil.copytree(
+
+    def copy(beside: Path) -> None:
+        fingerprint(folder)
+        shutil.copytree(
             folder, beside, dirs_exist_ok=True, ignore=lambda where, names: _not_ours(names)
-        ),
-    )
+        )
+
+    def download(beside: Path) -> None:
+        _downloaded(target, beside)
+        fingerprint(beside)
+
+    return written(out, copy if folder.is_dir() else download)
 
 
 def _not_ours(names: Sequence[str]) -> set[str]:
@@ -127,7 +133,7 @@ def _downloaded(name: str, into: Path) -> None:
         ) from error
 
 
-def _fine_tuned(base: Path, out: Path) -> Path:
+def _fine_tuned(base: Path, out: Path, run: Run) -> Path:
     """An adapter for a target of the user's own, by the script that made the shipped one."""
     if (out / "adapter_model.safetensors").is_file():
         return out
@@ -136,7 +142,7 @@ def _fine_tuned(base: Path, out: Path) -> Path:
         raise ValueError(f"{script} is missing: run the demo from a clone of the repository")
     beside = out.with_name(f".{out.name}.new")
     command = [sys.executable, str(script), "--target", str(base), "--out", str(beside)]
-    subprocess.run(command, check=True, cwd=EXAMPLES.parent.parent, stdout=sys.stderr)
+    run("finetune", command)
     shutil.rmtree(out, ignore_errors=True)
     beside.rename(out)
     return out

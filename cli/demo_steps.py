@@ -14,14 +14,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cli.demo_story import Story
+from cli.demo_story import PROMPTS, Story
 from cli.demo_swap import swapped_at, under_load, wait_for_pair
 from cli.demo_traffic import compare, plain_server
 from cli.demo_wait import wait_for_outcome
 from cli.output import Progress
 from cli.stack import HOST, Stack
 from configuration.prompts import read_prompts, write_prompts
-from evaluation.endpoints import free_port, started
+from evaluation.endpoints import free_port
 from flows.line import work_folder
 from flows.steps import once, read_json
 
@@ -59,24 +59,40 @@ class Demo:
 
 
 def prepare(home: Path, story: Story) -> None:
-    """Release 1's folder, the prompts and paceline.toml: all there, or made now."""
+    """Release 1's folder, the prompts and paceline.toml: all there, or made now.
+
+    Raises ValueError where a paceline.toml stands that is not this demo's.
+    """
+    from configuration.reading import FILE, read_settings
     from configuration.settings import Measuring, Pairing
     from configuration.writing import write_default
     from evaluation.policy import Policy
     from training.recipe import Recipe
 
-    first = story.first_release(home / "targets" / "release-1")
-    if not (home / "prompts" / "traffic.jsonl").exists():  # the last one written
-        for name, prompts in story.prompts(first).items():
-            write_prompts(home / "prompts" / f"{name}.jsonl", prompts)
+    target = home / "targets" / "release-1"
     line = Pairing(
-        target=str(first),
+        target=str(target),
         initial_draft="" if story.initial_draft is None else str(story.initial_draft),
         measurement=Measuring(max_tokens=story.max_tokens, concurrency=AT_ONCE_MEASURED),
         recipe=Recipe(**story.recipe),
         policy=Policy(prompts=story.evaluation_prompts),
     )
-    write_default(home / "paceline.toml", {PAIRING: line})
+    file = home / FILE
+    write_default(file, {PAIRING: line})  # first: what is wrong is said before the long work
+    found = read_settings(home, environ={}).pairings.get(PAIRING)
+    if found != line:
+        got = f"no pairing {PAIRING}" if found is None else f"another pairing {PAIRING}"
+        raise ValueError(
+            f"got {got} in {file}, wanted the demo's own: move that file away, or choose another "
+            "folder with --home"
+        )
+    read_settings(home, environ=os.environ)  # as the flows will
+    story.first_release(target)
+    files = {name: home / "prompts" / f"{name}.jsonl" for name in PROMPTS}
+    if not all(path.exists() for path in files.values()):
+        prompts = story.prompts(target)
+        for name, path in files.items():
+            write_prompts(path, prompts[name])
 
 
 def release(demo: Demo, number: int, folder: Path) -> dict[str, Any]:
@@ -121,6 +137,7 @@ def make_pair(
         progress=demo.progress,
         hurry=lambda: hurry(key),
         concluded=ended,
+        check=demo.stack.check,
         reached=reached,
     )
 
@@ -151,11 +168,10 @@ def traffic(demo: Demo, released: Mapping[str, Any], name: str) -> dict[str, Any
         prompts = read_prompts(demo.home / "prompts" / "traffic.jsonl")[:TRAFFIC]
         folder = demo.home / "run" / "plain"
         port = free_port()
-        with started(
+        with demo.stack.child(
+            "plain",
             plain_server(Path(released["folder"]), port, folder),
             ready_url=f"http://{HOST}:{port}/health/ready",
-            log=demo.home / "run" / "plain.log",
-            environ=demo.stack.environ(),
         ) as plain:
             return compare(
                 demo.stack.urls["server"],
@@ -163,6 +179,7 @@ def traffic(demo: Demo, released: Mapping[str, Any], name: str) -> dict[str, Any
                 prompts,
                 max_tokens=demo.story.max_tokens,
                 show=demo.live,
+                check=demo.stack.check,
             )
 
     return once(demo.marks, f"traffic-{name}", {"release": released["release"]}, run)
@@ -181,7 +198,8 @@ def swap(demo: Demo, released: Mapping[str, Any]) -> dict[str, Any]:
     def run() -> dict[str, Any]:
         prompts = read_prompts(demo.home / "prompts" / "traffic.jsonl")
         url = demo.stack.urls["server"]
-        with under_load(url, prompts, at_once=AT_ONCE, max_tokens=SWAP_TOKENS) as load:
+        check = demo.stack.check
+        with under_load(url, prompts, at_once=AT_ONCE, max_tokens=SWAP_TOKENS, check=check) as load:
             outcome = make_pair(demo, released)
             assert outcome is not None
             champion = Store(demo.registry).champion(PAIRING)
@@ -190,7 +208,7 @@ def swap(demo: Demo, released: Mapping[str, Any]) -> dict[str, Any]:
             at = datetime.fromisoformat(champion.promoted).timestamp()
             mark = Mark(at, "promotion", f"v{champion.version}", champion.pair_id)
             append(demo.home / "monitoring" / "series.jsonl", [mark])
-            told = wait_for_pair(url, champion.pair_id, seconds=SWAP_SECONDS)
+            told = wait_for_pair(url, champion.pair_id, seconds=SWAP_SECONDS, check=check)
             if told is None:
                 raise RuntimeError(
                     f"the server at {url} did not take pair {champion.pair_id} in "

@@ -14,16 +14,19 @@ from typing import Any
 
 from speculation.records import Prompt
 
+PROMPTS = ("train", "evaluation", "traffic")
+Run = Callable[[str, Sequence[str]], None]  # a name and a command, run to its end
+
 
 @dataclass(frozen=True)
 class Story:
     """Everything that differs between the real demo and the tiny one."""
 
     first_release: Callable[[Path], Path]  # writes release 1 into a folder
-    second_release: Callable[[Path, Path], Path]  # release 1's folder -> release 2's
+    second_release: Callable[[Path, Path, Run], Path]  # release 1's folder -> release 2's
     initial_draft: Path | None  # of release 1; None trains one
     prompts: Callable[[Path], Mapping[str, Sequence[Prompt]]]
-    # the first target's folder -> train, evaluation, traffic; no prompt in two of them
+    # the first target's folder -> PROMPTS; no prompt in two of them
     evaluation_prompts: int  # how many judge a pair
     max_tokens: int  # of an answer that is measured
     recipe: Mapping[str, Any]  # what departs from the default recipe

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -39,13 +39,20 @@ class Load:
 
 @contextmanager
 def under_load(
-    url: str, prompts: Sequence[Prompt], *, at_once: int, max_tokens: int
+    url: str,
+    prompts: Sequence[Prompt],
+    *,
+    at_once: int,
+    max_tokens: int,
+    check: Callable[[], None],  # raises where the server is gone
 ) -> Iterator[Load]:
     """Keep `at_once` requests running while the block runs; all have ended when it is left."""
     load, ending, numbers = Load(), threading.Event(), count()
 
-    def keep_asking() -> None:
-        with endpoint(url) as (client, model):
+    check()
+    with endpoint(url) as (client, model):  # one client: threads may share it
+
+        def keep_asking() -> None:
             while not ending.is_set():
                 prompt = prompts[next(numbers) % len(prompts)]
                 begun = time.time()
@@ -58,22 +65,29 @@ def under_load(
                 else:
                     load.spans.append((begun, time.time(), True))
 
-    threads = [threading.Thread(target=keep_asking, daemon=True) for _ in range(at_once)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield load
-    finally:
-        ending.set()
+        threads = [threading.Thread(target=keep_asking, daemon=True) for _ in range(at_once)]
         for thread in threads:
-            thread.join(130.0)
+            thread.start()
+        try:
+            yield load
+            check()
+        finally:
+            ending.set()
+            for thread in threads:
+                thread.join(130.0)
 
 
-def wait_for_pair(url: str, pair: str, *, seconds: float) -> dict[str, Any] | None:
-    """What the server tells of itself once it serves `pair`; None when it does not in time."""
+def wait_for_pair(
+    url: str, pair: str, *, seconds: float, check: Callable[[], None]
+) -> dict[str, Any] | None:
+    """What the server tells of itself once it serves `pair`; None when it does not in time.
+
+    Raises what `check` raises, where the server is gone.
+    """
     deadline = time.monotonic() + seconds
     with httpx.Client(base_url=url, timeout=10.0, trust_env=False) as client:
         while time.monotonic() < deadline:
+            check()
             told: dict[str, Any] = client.get("/admin/pair").json()
             if told.get("pair") == pair:
                 return told

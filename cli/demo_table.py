@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cli.exits import Exit
 from cli.output import figure, table
 
 COLUMNS = (  # of demo.json, and the heading people see
@@ -22,7 +21,6 @@ COLUMNS = (  # of demo.json, and the heading people see
 OLD_ON_OLD = "old draft on old target"
 OLD_ON_NEW = "old draft on new target"
 NEW_ON_NEW = "new draft on new target"
-EXITS = {"PASS": Exit.YES, "FAIL": Exit.NO, "INCONCLUSIVE": Exit.INCONCLUSIVE}
 
 
 def demo_rows(

@@ -28,7 +28,7 @@ def tiny_story(*, prompts: int | None) -> Story:
     evaluation = prompts or 24
     return Story(
         first_release=lambda out: write_toy(out, order(1)),
-        second_release=lambda first, out: write_toy(out, order(2)),
+        second_release=lambda first, out, run: write_toy(out, order(2)),
         initial_draft=None,
         prompts=lambda target: {
             "train": toy_prompts("train", 128),

@@ -64,6 +64,7 @@ def compare(
     *,
     max_tokens: int,
     show: Callable[[Mapping[str, Any]], None],
+    check: Callable[[], None],  # raises where a server is gone
 ) -> dict[str, Any]:
     """Ask both servers the same prompts in turn; `show` gets the figures so far."""
     ours: list[Asked] = []
@@ -71,6 +72,7 @@ def compare(
     figures: dict[str, Any] = {}
     with endpoint(served) as (fast, model), endpoint(plain) as (slow, plain_model):
         for prompt in prompts:
+            check()
             theirs.append(ask(slow, prompt, model=plain_model, max_tokens=max_tokens))
             ours.append(ask(fast, prompt, model=model, max_tokens=max_tokens))
             figures = {"requests": len(ours), **summary(ours, theirs)}

@@ -35,11 +35,12 @@ def wait_for_outcome(
     progress: Progress,
     hurry: Callable[[], None],
     concluded: Callable[[], dict[str, Any] | None],  # what the registry says of its end
+    check: Callable[[], None],  # raises where nobody is left to do the work
     reached: Callable[[], bool] = lambda: False,  # stop waiting earlier
 ) -> dict[str, Any] | None:
     """The outcome of the retrain in `work`; None when `reached` said to stop before it.
 
-    Raises RetrainFailedError when the flow has given up.
+    Raises RetrainFailedError when the flow has given up, and what `check` raises.
     """
     from flows.runs import given_up
 
@@ -55,6 +56,7 @@ def wait_for_outcome(
             return outcome
         if reached():
             return None
+        check()
         now = read_json(work / PROGRESS)
         if now is not None and now["step"] not in told and now["updated"] != shown:
             shown = now["updated"]

@@ -42,6 +42,13 @@ class Exit(IntEnum):
     TERMINATED = 143  # SIGTERM
 
 
+def exit_of(phase: str, promoted: bool) -> Exit:
+    """How a pair's making ended: yes only where it passed and then became champion."""
+    if phase == "PASS":
+        return Exit.YES if promoted else Exit.NO
+    return Exit.INCONCLUSIVE if phase == "INCONCLUSIVE" else Exit.NO
+
+
 class Commands(TyperGroup):
     """A typer group whose every ending has one of our exit codes."""
 

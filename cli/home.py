@@ -96,12 +96,13 @@ def environment(
     settings: Settings, registry: str, prefect: str, more: Mapping[str, str] | None = None
 ) -> Iterator[None]:
     """What the flows and the libraries read, put back afterwards."""
-    from cli.stack import QUIET
+    from cli.stack import QUIET, past_proxies
 
     before = dict(os.environ)
     os.environ.update(more or {})
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
+    os.environ.update(past_proxies(before))
     os.environ["PACELINE_HOME"] = str(settings.home.absolute())
     os.environ["PACELINE_REGISTRY"] = os.environ["MLFLOW_TRACKING_URI"] = registry
     if prefect:
@@ -119,7 +120,8 @@ def running(home: Path) -> dict[str, str]:
 
     try:
         urls = json.loads((home / "run" / "stack.json").read_text())
-        httpx.get(f"{urls['mlflow']}/health", timeout=3.0).raise_for_status()
+        url = f"{urls['mlflow']}/health"
+        httpx.get(url, timeout=3.0, trust_env=False).raise_for_status()
     except (OSError, ValueError, KeyError, TypeError, httpx.HTTPError):
         return {}  # no stack, or the note of one that was killed
     return {str(name): str(url) for name, url in urls.items()}

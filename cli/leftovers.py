@@ -1,7 +1,8 @@
 """Which child processes an earlier run of this home left behind, and how to end exactly those.
 
-A process id alone proves nothing, since ids are used again: a process is ours only when its id, the
-moment it started and its whole command line are the ones that were recorded.
+A process id alone proves nothing, since ids are used again: a process is ours only when its id and
+the moment it started are the ones that were recorded. On Linux that moment is exact to a hundredth
+of a second since a known boot; elsewhere only to a second, so the command line has to be the same.
 """
 
 from __future__ import annotations
@@ -24,13 +25,12 @@ def identity(pid: int) -> str | None:
     if sys.platform.startswith("linux"):
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
             boot = BOOT.read_text().strip()
         except OSError:
             return None
         if fields[0] == "Z":  # ended, only not yet fetched by its parent
             return None
-        return f"{boot} {fields[19]} {command.decode(errors='replace')}"
+        return f"{boot} {fields[19]}"  # not its command: it is recorded before it becomes that
     told = subprocess.run(
         ["ps", "-p", str(pid), "-o", "lstart=,args="], capture_output=True, text=True, check=False
     )

@@ -94,7 +94,10 @@ def figure(value: float | None, digits: int = 3) -> str:
 
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
-    """A callback that draws a bar with the time left on stderr, one per thing that is done."""
+    """A callback that draws a bar with the time left on stderr, one per thing that is done.
+
+    What was done to its end, or goes back, is being done again: its bar and time begin anew.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
@@ -107,10 +110,16 @@ def progress_bars() -> Iterator[Progress]:
     )
     with Bars(*columns, console=Console(stderr=True)) as bars:
         known: dict[str, Any] = {}
+        before: dict[str, tuple[int, int]] = {}
 
         def report(done: int, total: int, what: str) -> None:
             if what not in known:
                 known[what] = bars.add_task(what, total=total, completed=done)
+            else:
+                last, end = before[what]
+                if done < last or (last >= end and (done, total) != (last, end)):
+                    bars.reset(known[what], total=total, completed=done)
+            before[what] = (done, total)
             bars.update(known[what], completed=done, total=total)
 
         yield report

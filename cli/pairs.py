@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.exits import Exit
+from cli.exits import Exit, exit_of
 from cli.home import (
     DEFAULT_HOME,
     HomeFolder,
@@ -20,7 +20,6 @@ from cli.home import (
     settings_of,
     settings_of_existing,
 )
-from cli.measuring import PHASES
 from cli.output import Json, Progress, emit, progress_bars
 
 if TYPE_CHECKING:
@@ -43,8 +42,8 @@ def retrain(
     """Make the pair for a release: regenerate, distil, measure, judge, register, promote.
 
     What the watch flow does by itself for every new release. Whatever was finished before an
-    interruption is not done again. Exit code 0 when the pair passed the gate, 1 when it failed, 3
-    when the measurement could not tell; only a pair that passed is promoted.
+    interruption is not done again. Exit code 0 when the pair passed the gate and was promoted, 1
+    when it failed or was not promoted for another reason, 3 when the measurement could not tell.
     """
     settings = settings_of(home, registry)
     settings.pairing(pairing)
@@ -61,7 +60,7 @@ def retrain(
         finally:
             flush()
     emit({"pairing": pairing, "release": found.digest, **outcome}, str(outcome["statement"]))
-    raise typer.Exit(PHASES[outcome["phase"]])
+    raise typer.Exit(exit_of(outcome["phase"], outcome["promoted"]))
 
 
 def promote(

@@ -13,20 +13,29 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from subprocess import TimeoutExpired
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 
 from cli.leftovers import end_leftovers, record
-from evaluation.endpoints import EndpointError, free_port, started, tail
+from evaluation.endpoints import (
+    Endpoint,
+    EndpointError,
+    bound,
+    ending,
+    free_port,
+    started,
+    tail,
+)
 
 HOST = "127.0.0.1"
 SCHEMA_SECONDS = 300.0
 STOP_SECONDS = 5.0  # nothing is lost by killing one: all of them keep their state on disk
+CHECK_SECONDS = 1.0  # between two looks at the servers while a program runs to its end
 READY_SECONDS = 300.0  # a server imports for seconds; on a machine that is busy, for minutes
 QUIET = {  # nothing phones home, nothing runs that nobody asked for
     "DO_NOT_TRACK": "1",  # Prefect's client
@@ -67,11 +76,13 @@ class Stack:
         self.urls: dict[str, str] = {}
         self.ended: list[str] = []  # leftovers of a killed run that had to be ended
         self._children = ExitStack()
+        self._running: dict[str, Endpoint] = {}
         self._lock: IO[str] | None = None
         # settings that a user has for other servers of these libraries would reach into ours
         self._environ = {
             **{k: v for k, v in environ.items() if not k.startswith(("PREFECT_", "MLFLOW_"))},
             **QUIET,
+            **past_proxies(environ),
             **PREFECT,
             "PREFECT_HOME": str(self.home / "prefect"),
             "PACELINE_HOME": str(self.home),
@@ -91,7 +102,7 @@ class Stack:
         trace: TracebackType | None,
     ) -> None:
         try:
-            self._children.close()
+            self._children.__exit__(kind, error, trace)  # a child that is dead adds its last words
             (self.run / "children.json").unlink(missing_ok=True)
             (self.run / "stack.json").unlink(missing_ok=True)
         finally:
@@ -115,20 +126,20 @@ class Stack:
                 stale.unlink()
             jobs[prefect] = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"]
         url = {"PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{beside}"}
-        with ExitStack() as ending:
+        with ExitStack() as makers:
             children = {}
             for made, argv in jobs.items():
-                log = ending.enter_context((self.run / f"{made.stem}-schema.log").open("wb"))
-                child = subprocess.Popen(
-                    argv,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env={**self._environ, **url},
+                name = f"{made.stem}-schema"
+                log = makers.enter_context((self.run / f"{name}.log").open("wb"))
+                children[made] = makers.enter_context(
+                    bound(
+                        argv,
+                        log,
+                        environ={**self._environ, **url},
+                        stop_seconds=STOP_SECONDS,
+                        began=self._recorded(name),
+                    )
                 )
-                ending.callback(child.wait)
-                ending.callback(child.kill)
-                children[made] = child
             for made, child in children.items():
                 if child.wait(SCHEMA_SECONDS) != 0:
                     log_path = self.run / f"{made.stem}-schema.log"
@@ -190,6 +201,57 @@ class Stack:
         """The environment that the children got: what a process needs to talk to them."""
         return dict(self._environ)
 
+    def check(self) -> None:
+        """Raise EndpointError, with the end of its log, where a child that should run is gone."""
+        for name, child in self._running.items():
+            code = child.exit_code()
+            if code is not None:
+                raise EndpointError(
+                    f"{name} {ending(code)} while it was needed: run the command again to go on; "
+                    f"the end of {child.log}:\n{tail(child.log)}"
+                )
+
+    @contextmanager
+    def child(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        ready_url: str | None,  # None: it answers nowhere
+        extra: Mapping[str, str] | None = None,  # environment
+    ) -> Iterator[Endpoint]:
+        """One more server beside the stack's own, for as long as the block runs."""
+        with started(
+            argv,
+            ready_url=ready_url,
+            log=self.run / f"{name}.log",
+            timeout_seconds=READY_SECONDS,
+            stop_seconds=STOP_SECONDS,
+            environ={**self._environ, **(extra or {})},
+            began=self._recorded(name),
+        ) as endpoint:
+            self._running[name] = endpoint
+            try:
+                yield endpoint
+            finally:
+                del self._running[name]
+
+    def finish(self, name: str, argv: Sequence[str], output: IO[Any]) -> None:
+        """Run a program to its end. EndpointError where it fails, or a server dies meanwhile."""
+        with bound(
+            argv,
+            output,
+            environ=self._environ,
+            stop_seconds=STOP_SECONDS,
+            began=self._recorded(name),
+        ) as child:
+            while child.poll() is None:
+                self.check()
+                with suppress(TimeoutExpired):
+                    child.wait(CHECK_SECONDS)
+            if child.returncode != 0:
+                raise EndpointError(f"{name} {ending(child.returncode)}: its own words are above")
+
     def _start(
         self,
         name: str,
@@ -198,21 +260,22 @@ class Stack:
         ready: str,
         extra: Mapping[str, str] | None = None,
     ) -> str:
-        child = self._children.enter_context(
-            started(
-                argv,
-                ready_url=None if base is None else base + ready,
-                log=self.run / f"{name}.log",
-                timeout_seconds=READY_SECONDS,
-                stop_seconds=STOP_SECONDS,
-                environ={**self._environ, **(extra or {})},
-            )
-        )
-        record(self.run / "children.json", name, child.pid)
+        url = None if base is None else base + ready
+        self._children.enter_context(self.child(name, argv, ready_url=url, extra=extra))
         if base is not None:
             self.urls[name] = base
             (self.run / "stack.json").write_text(json.dumps(self.urls, indent=1))
         return base or ""
+
+    def _recorded(self, name: str) -> Callable[[int], None]:
+        return lambda pid: record(self.run / "children.json", name, pid)
+
+
+def past_proxies(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that keep a user's proxy away from loopback, and what they name already."""
+    theirs = (environ.get("no_proxy") or environ.get("NO_PROXY", "")).split(",")
+    named = dict.fromkeys(name.strip() for name in (*theirs, HOST, "localhost") if name.strip())
+    return dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(named))
 
 
 def _locked(path: Path) -> IO[str]:

@@ -6,6 +6,7 @@ Knows the format; knows nothing of tokens, or of what is done with a prompt.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def read_prompts(path: Path | str) -> list[Prompt]:
 
 
 def write_prompts(path: Path, prompts: Iterable[Prompt]) -> None:
-    """The inverse of `read_prompts`; fields at their defaults are left out."""
+    """The inverse of `read_prompts`, whole or not at all; fields at their defaults are left out."""
     lines = []
     for prompt in prompts:
         entry: dict[str, Any] = {"id": prompt.id, "messages": [dict(m) for m in prompt.messages]}
@@ -69,7 +70,9 @@ def write_prompts(path: Path, prompts: Iterable[Prompt]) -> None:
             entry["language"] = prompt.language
         lines.append(json.dumps(entry, ensure_ascii=False) + "\n")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(lines), encoding="utf-8")
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text("".join(lines), encoding="utf-8")
+    os.replace(beside, path)
 
 
 def _prompt(line: bytes, key: str) -> Prompt:

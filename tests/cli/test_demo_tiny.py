@@ -19,7 +19,9 @@ from cli.demo_tiny import CUT, WORDS, order, toy_prompts
 MOST_SECONDS = 900  # of one life; on a quiet machine the whole demo takes two minutes
 DELAY_SECONDS = 4.0  # at most, from a moment's file to the kill
 WORK = "work/docstrings/*"
+PROMPTS = "prompts/*.jsonl"  # they take but a moment: killed at once, or it has passed
 MOMENTS = (  # a file, and how many of it there are when the moment has come; in the story's order
+    (PROMPTS, 1),
     ("run/*-schema.log", 1),
     ("demo/release-1.done.json", 1),
     (f"{WORK}/look.done.json", 1),
@@ -51,7 +53,23 @@ def test_no_prompt_is_in_two_sets() -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_killed_at_ten_seeded_moments_finishes_with_one_of_everything(
+def test_the_demo_runs_through_and_swaps_while_requests_are_in_flight(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    code = start(home).wait(MOST_SECONDS)
+    assert code == 0, (tmp_path / "demo.log").read_text()[-4000:]
+    told = json.loads((home / "demo.json").read_text())
+    assert told["verdict"] == "PASS"
+    assert told["promoted"]
+    assert told["swap"]["seen"]
+    assert told["swap"]["requests_in_flight"] >= 1
+    assert told["swap"]["failed"] == 0
+    steps = ("prepare", "start", "release_1", "retrain", "swap", "end")
+    assert all(told["seconds"][step] > 0 for step in steps)
+    assert_nothing_is_left_of(home)
+
+
+@pytest.mark.slow
+def test_the_demo_killed_at_eleven_seeded_moments_finishes_with_one_of_everything(
     tmp_path: Path,
 ) -> None:
     chance = random.Random(20)
@@ -62,7 +80,8 @@ def test_the_demo_killed_at_ten_seeded_moments_finishes_with_one_of_everything(
         while len(list(home.glob(files))) < many and child.poll() is None:
             assert time.monotonic() < deadline, f"{files} never came"
             time.sleep(0.05)
-        time.sleep(chance.uniform(0, DELAY_SECONDS))
+        if files != PROMPTS:
+            time.sleep(chance.uniform(0, DELAY_SECONDS))
         assert child.poll() is None, f"it ended by itself before {files}"
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
@@ -80,6 +99,7 @@ def test_the_demo_killed_at_ten_seeded_moments_finishes_with_one_of_everything(
     assert stale < old - 0.2
     assert new > stale + 0.2
     assert told["swap"]["failed"] == 0
+    assert told["swap"]["requests_in_flight"] >= 1 or not told["swap"]["seen"]
     assert (home / "acceptance.png").stat().st_size > 10_000
     state = status(home)
     assert len(state["releases"]) == 2, "registered twice"
