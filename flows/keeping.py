@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from configuration.prompts import read_prompts
-from configuration.settings import Pairing, Settings
+from configuration.settings import Settings
 from flows.line import store
+from flows.lineage import read_lineage, training_files
 from speculation.records import Verdict
 
 FIGURES = (  # of a report's rows: what MLflow draws and lists, under the names of the registry
@@ -25,7 +25,7 @@ FIGURES = (  # of a report's rows: what MLflow draws and lists, under the names 
 )
 
 
-def assemble(plan: Mapping[str, Any], draft: str, measured: Mapping[str, Any], out: Path) -> Path:
+def assemble(draft: str, measured: Mapping[str, Any], out: Path) -> Path:
     """The pair's folder as the registry takes it, made anew: draft/, report/, training/."""
     from evaluation.report import Report
 
@@ -33,11 +33,9 @@ def assemble(plan: Mapping[str, Any], draft: str, measured: Mapping[str, Any], o
     (out / "report").mkdir(parents=True)
     if draft not in ("ngram", "none"):
         shutil.copytree(draft, out / "draft")
-        beside = Path(draft).parent
-        for path in (*beside.glob("curves.json"), *beside.glob("recipe.json")):
-            if plan["choice"] in ("warm", "scratch"):  # else they tell of another training
-                (out / "training").mkdir(exist_ok=True)
-                shutil.copy2(path, out / "training")
+    for path in training_files(draft):
+        (out / "training").mkdir(exist_ok=True)
+        shutil.copy2(path, out / "training")
     for path in Path(measured["folder"]).iterdir():
         if path.suffix in (".html", ".png"):
             shutil.copy2(path, out / "report")
@@ -47,7 +45,6 @@ def assemble(plan: Mapping[str, Any], draft: str, measured: Mapping[str, Any], o
 
 def register(
     settings: Settings,
-    line: Pairing,
     pairing: str,
     plan: Mapping[str, Any],
     draft: str,
@@ -57,27 +54,17 @@ def register(
 ) -> dict[str, Any]:
     """The pair as a version of the pairing. The same pair with the same report is one version."""
     from evaluation.report import Report
-    from evaluation.samples import prompt_digest
     from registry.fingerprint import fingerprint, fingerprint_draft
-    from registry.manifest import Making, PairManifest
+    from registry.manifest import PairManifest
 
     report = Report.read(files / "report" / "report.json")
-    trained = plan["choice"] in ("warm", "scratch")
-    prompts = read_prompts(settings.path(line.train_prompts)) if trained else []
-    validation = read_prompts(settings.path(line.evaluation_prompts))[: line.policy.prompts]
+    made = read_lineage(draft)
     manifest = PairManifest(
         release=fingerprint(Path(plan["target"])),
         release_uri=plan["target"],
         draft=fingerprint_draft(draft if draft in ("ngram", "none") else files / "draft"),
         context_measured=max(r.prompt_tokens + r.completion_tokens for r in report.requests),
-        making=Making(
-            recipe=asdict(line.recipe) if trained else {},
-            data=plan.get("data", ""),
-            prompts_train=tuple(sorted(map(prompt_digest, prompts))),
-            prompts_validation=tuple(sorted(map(prompt_digest, validation))),
-            parent=plan["parent"],
-            code_version=_version(),
-        ),
+        making=replace(made, parent=plan["parent"], code_version=made.code_version or _version()),
         engine="builtin",
         engine_version=_version(),
         report=report.digest,
@@ -108,7 +95,7 @@ def named(row: Mapping[str, Any]) -> dict[str, Any]:
 def settle(
     settings: Settings, pairing: str, plan: Mapping[str, Any], version: int, phase: str
 ) -> dict[str, Any]:
-    """Promote what passed, unless a newer release came meanwhile; leave everything else be."""
+    """Promote what passed, unless a newer release or another champion came meanwhile."""
     from flows.promote import move_champion
 
     newest = max(release.version for release in store(settings).releases(pairing))
@@ -118,7 +105,7 @@ def settle(
     if newest != plan["version"]:
         why = f"release {newest} came meanwhile and supersedes release {plan['version']}"
         return {**base, "statement": f"pair {version} is left as a candidate: {why}"}
-    return {**base, **move_champion(pairing, version)}
+    return {**base, **move_champion(settings, pairing, version, expect=plan["champion"])}
 
 
 def _figures(row: Mapping[str, Any], prefix: str) -> dict[str, float]:

@@ -32,6 +32,13 @@ def store(found: Settings) -> Store:
     return Store(found.registry_url)
 
 
+def device() -> str:
+    """Where flows compute: a CUDA GPU where there is one (CUDA_VISIBLE_DEVICES= hides it)."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def work_folder(home: Path, pairing: str, release: str, cause: str = "release") -> Path:
     """Where the steps for one release leave their files and markers; an alarm has its own."""
     folder = home / "work" / pairing / release[:12]

@@ -13,7 +13,8 @@ from typing import Any
 
 from configuration.prompts import read_prompts
 from configuration.settings import Pairing, Settings
-from flows.line import store
+from flows.line import device, store
+from flows.lineage import write_lineage
 from flows.steps import file_digest
 from flows.trial import run_trial
 
@@ -42,11 +43,12 @@ def look(
             f"{target} holds release {holds[:12]}, wanted {release[:12]}: a release must not be "
             "changed in place; put it back, or release what is there now"
         )
+    champion = registry.champion(pairing)
     plan: dict[str, Any] = {
+        "champion": None if champion is None else champion.version,  # what this is judged against
         **{"target": str(target), "release": release, "version": found.version},
         **{"draft": None, "parent": None, "parent_draft": None, "before": None, "now": None},
     }
-    champion = registry.champion(pairing)
     if line.draft != "head":
         why = "the pairing asks for this kind"
         return {**plan, "choice": line.draft, "draft": line.draft, "why": why}
@@ -56,7 +58,7 @@ def look(
         return {**plan, "choice": "given", "draft": given, "why": why}
     old = None
     if champion is not None and champion.draft_kind == "head":
-        old = _fetched(settings, pairing, work / "parent")
+        old = _fetched(settings, pairing, champion.version, work / "parent")
     compatible = old is not None and compare(target, old).ok
     if champion is not None and old is not None and compatible:
         plan |= {"parent": champion.pair_id, "parent_draft": str(old)}
@@ -79,14 +81,24 @@ def regenerate_answers(
     from training.regenerate import regenerate
 
     prompts = read_prompts(settings.path(line.train_prompts))
-    folder = regenerate(Path(plan["target"]), prompts, out, recipe=line.recipe, progress=progress)
+    folder = regenerate(
+        Path(plan["target"]), prompts, out, recipe=line.recipe, device=device(), progress=progress
+    )
     return {"responses": str(folder)}
 
 
 def distil_draft(
-    line: Pairing, plan: dict[str, Any], responses: Path, out: Path, progress: Progress
+    settings: Settings,
+    line: Pairing,
+    plan: dict[str, Any],
+    responses: Path,
+    out: Path,
+    progress: Progress,
 ) -> dict[str, Any]:
-    """Train the draft, from the old one where the plan says so."""
+    """Train the draft, from the old one where the plan says so; what it learned from lies beside.
+
+    A draft that is trained already is only told of again.
+    """
     from training.distill import distill
 
     start = plan["parent_draft"] if plan["choice"] == "warm" else None
@@ -96,8 +108,10 @@ def distil_draft(
         out,
         recipe=line.recipe,
         start=None if start is None else Path(start),
+        device=device(),
         progress=progress,
     )
+    write_lineage(draft, responses, read_prompts(settings.path(line.train_prompts)), line.recipe)
     return {"draft": str(draft)}
 
 
@@ -122,6 +136,7 @@ def measure_pair(
         prompts,
         out,
         line=line,
+        serving=settings.serving,
         speed_prompts=line.policy.speed_prompts,
         progress=progress,
     )
@@ -142,13 +157,15 @@ def judge_report(line: Pairing, measured: dict[str, Any]) -> dict[str, Any]:
     return {"verdict": asdict(verdict), "phase": verdict.phase, "sentence": verdict.sentence}
 
 
-def _fetched(settings: Settings, pairing: str, into: Path) -> Path | None:
-    """The champion's draft out of the registry, verified; None where it has just gone."""
+def _fetched(settings: Settings, pairing: str, version: int, into: Path) -> Path:
+    """The champion's draft out of the registry, verified; RuntimeError where it has just gone."""
     from registry import remote
 
     token = settings.registry_token
     named = remote.champion(settings.registry_url, pairing, token=token)
-    return None if named is None else remote.download(named, into, token=token) / "draft"
+    if named is None or named.version != version:
+        raise RuntimeError(f"{pairing}: v{version} was champion and is not any more: look again")
+    return remote.download(named, into, token=token) / "draft"
 
 
 def _look_at(
@@ -165,6 +182,7 @@ def _look_at(
         prompts,
         out,
         line=line,
+        serving=settings.serving,
         speed_prompts=0,
         max_tokens=min(LOOK_TOKENS, line.measurement.max_tokens),
         progress=progress,

@@ -31,17 +31,13 @@ def missing(
     if champion is not None and champion.release == digest:
         return []
     made = [pair for pair in pairs if pair.release == digest]
-    passed = [pair for pair in made if pair.passed and not pair.rolled_back]
-    parameters: dict[str, Any]
-    if passed:
-        version = max(pair.version for pair in passed)
-        parameters = {"pairing": pairing, "version": version}
-        why = f"pair {version} passed for release {newest.version} and is not the champion"
-        return [("promote", parameters, f"promote:{pairing}:{version}", why)]
-    if made:  # judged, and not good enough: a person or an alarm says what comes next
+    passed = [pair.version for pair in made if pair.passed and not pair.rolled_back]
+    if made and not passed:  # not good enough: a person or an alarm says what comes next
         return []
     parameters = {"pairing": pairing, "release": digest}
     why = f"release {newest.version} has no pair"
+    if passed:  # the retrain knows which champion it was judged against; done, it is not run again
+        why = f"pair {max(passed)} passed for release {newest.version} and is not the champion"
     return [("retrain", parameters, f"retrain:{pairing}:{digest}", why)]
 
 

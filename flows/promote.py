@@ -1,4 +1,5 @@
-"""Make a registered pair the champion, if it passed and nothing overtook it."""
+"""Make a registered pair the champion, if it passed and nothing overtook it. Started by hand: a
+retrain promotes what it made itself, in its last step."""
 
 from __future__ import annotations
 
@@ -7,23 +8,27 @@ from typing import Any
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
 
+from configuration.settings import Settings
 from flows.line import settings, store
 
 
 @flow(name="promote", retries=2, retry_delay_seconds=5)
-def promote(pairing: str, version: int) -> dict[str, Any]:
-    """Move the alias `champion` of `pairing` to `version`; a pair that is champion stays so."""
-    result = move_champion(pairing, version)
+def promote(pairing: str, version: int, expect: int | None) -> dict[str, Any]:
+    """Move the alias `champion` of `pairing` to `version`; a pair that is champion stays so.
+
+    `expect` is the champion that it was judged against (None: there was none).
+    """
+    result = move_champion(settings(), pairing, version, expect=expect)
     get_run_logger().info(result["statement"])
     create_markdown_artifact(f"**{pairing}** {result['statement']}", key="promotion")
     return result
 
 
-def move_champion(pairing: str, version: int) -> dict[str, Any]:
-    """The registry's compare-and-set, from the champion that is there now."""
+def move_champion(
+    found: Settings, pairing: str, version: int, *, expect: int | None
+) -> dict[str, Any]:
+    """The registry's compare-and-set; overtaken by another champion is a "no" and moves nothing."""
     from registry.promotion import promote as move
 
-    registry = store(settings())
-    before = registry.champion(pairing)
-    moved = move(registry, pairing, version, expect=None if before is None else before.version)
+    moved = move(store(found), pairing, version, expect=expect)
     return {"version": version, "promoted": moved.ok, "statement": moved.statement}

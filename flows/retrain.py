@@ -106,7 +106,7 @@ def distil(
     pairing: str, work: Path, plan: dict[str, Any], answers: dict[str, Any]
 ) -> dict[str, Any]:
     """The new draft."""
-    _, line = configured(pairing)
+    settings, line = configured(pairing)
     inputs = {"data": answers["data"], "choice": plan["choice"], "parent": plan["parent"]}
     out = work / f"distilled-{digest(inputs)[:8]}"
     report = reporting(work, "distil")
@@ -114,7 +114,7 @@ def distil(
         work,
         "distil",
         inputs,
-        lambda: making.distil_draft(line, plan, Path(answers["responses"]), out, report),
+        lambda: making.distil_draft(settings, line, plan, Path(answers["responses"]), out, report),
     )
     show_picture(curves_picture(out), key="training", description="Loss and acceptance by epoch.")
     return made
@@ -174,11 +174,11 @@ def register(
     judged: dict[str, Any],
 ) -> dict[str, Any]:
     """The pair as a version in the registry."""
-    settings, line = configured(pairing)
+    settings, _ = configured(pairing)
 
     def do() -> dict[str, Any]:
-        files = keeping.assemble(plan, draft, measured, work / "pair")
-        return keeping.register(settings, line, pairing, plan, draft, measured, judged, files)
+        files = keeping.assemble(draft, measured, work / "pair")
+        return keeping.register(settings, pairing, plan, draft, measured, judged, files)
 
     inputs = {"report": measured["digest"], "phase": judged["phase"]}
     return once(work, "register", inputs, do)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from configuration.settings import Pairing, Serving
+from flows.line import device
 from speculation.records import Prompt
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def run_trial(
     for name, draft in arms.items():
         argv += ["--arm", f"{name}={draft}"]
     argv += ["--host", HOST, "--port", str(port), "--draft-len", str(line.draft_len)]
-    argv += ["--home", str(folder)]
+    argv += ["--home", str(folder), "--device", device()]
     if serving is not None:  # the trial's home is not the user's, so it has to be told
         argv += ["--slots", str(serving.slots), "--max-len", str(serving.max_len)]
     with started(

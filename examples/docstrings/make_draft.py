@@ -3,7 +3,8 @@
     python examples/docstrings/make_draft.py --target FOLDER --work FOLDER --out FOLDER
 
 The prompts are the standard library's functions and classes that the demo never asks about (four
-in five, by the hash of their names). Stopped at any moment, the same command goes on.
+in five, by the hash of their names). Stopped at any moment, the same command goes on. Beside the
+draft it leaves how it was made: recipe.json, curves.json and the hashes of the prompts.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import time
 from pathlib import Path
 
+from flows.lineage import write_lineage
 from speculation.records import Prompt
 from training.corpus import documented, standard_library
 from training.distill import distill
@@ -32,12 +34,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     recipe = Recipe(responses=arguments.responses, epochs=arguments.epochs)
-    prompts = [
-        Prompt(entry.name, ({"role": "user", "content": entry.prompt},))
-        for entry in documented(standard_library())
-        if not entry.held_out
-    ]
-    random.Random(recipe.seed).shuffle(prompts)
+    prompts = prompts_of(recipe)
     started = time.monotonic()
 
     def show(done: int, total: int, what: str) -> None:
@@ -49,7 +46,21 @@ def main() -> None:
     draft = distill(
         arguments.target, responses, arguments.work / "draft", recipe=recipe, progress=show
     )
+    told = write_lineage(draft, responses, prompts, recipe)
     shutil.copytree(draft, arguments.out, dirs_exist_ok=True)
+    for path in (told, draft.parent / "recipe.json", draft.parent / "curves.json"):
+        shutil.copy2(path, arguments.out.parent)
+
+
+def prompts_of(recipe: Recipe) -> list[Prompt]:
+    """All that may be asked, in the order in which it is."""
+    prompts = [
+        Prompt(entry.name, ({"role": "user", "content": entry.prompt},))
+        for entry in documented(standard_library())
+        if not entry.held_out
+    ]
+    random.Random(recipe.seed).shuffle(prompts)
+    return prompts
 
 
 if __name__ == "__main__":

@@ -43,13 +43,13 @@ def test_only_the_newest_release_counts() -> None:
     assert parameters["release"] == NEW
 
 
-def test_a_pair_that_passed_and_was_not_promoted_is_promoted() -> None:
+def test_a_pair_that_passed_and_is_not_champion_is_left_to_its_own_retrain() -> None:
     champion = pair(1, OLD, "PASS", CHAMPION)
     pairs = [pair(3, NEW, "PASS"), pair(2, NEW, "FAIL"), champion]
     ((flow, parameters, key, _),) = missing(
         "line", [release(1, OLD), release(2, NEW)], pairs, champion
     )
-    assert (flow, parameters["version"], key) == ("promote", 3, "promote:line:3")
+    assert (flow, parameters["release"], key) == ("retrain", NEW, f"retrain:line:{NEW}")
 
 
 def test_a_release_whose_pair_failed_waits_for_a_person() -> None:

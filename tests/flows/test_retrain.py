@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
 
 from configuration.settings import Pairing
 from configuration.writing import write_default
@@ -96,3 +98,24 @@ def test_an_alarms_retrain_does_not_take_the_releases_for_its_own(
     retrain("line", RELEASE)
     retrain("line", RELEASE, cause="alarm-1")
     assert calls["distil_draft"] == 2
+
+
+def test_a_run_shows_its_plan_its_figures_its_verdict_and_its_outcome(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, Counter(), breaks=set(), plan=PLAN)
+    state = retrain("line", RELEASE, return_state=True)
+    run = state.state_details.flow_run_id
+    assert run is not None
+    with get_client(sync_client=True) as client:
+        of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
+        shown = {found.key: found for found in client.read_artifacts(artifact_filter=of_run)}
+    assert {key: found.type for key, found in shown.items()} == {
+        **{"plan": "markdown", "measured": "table"},
+        **{"verdict": "markdown", "outcome": "markdown"},
+    }
+    told = {key: str(found.data) for key, found in shown.items()}
+    assert "because it is new" in told["plan"]
+    assert "candidate" in told["measured"]
+    assert "| floor | PASS | good |" in told["verdict"]
+    assert told["outcome"] == "**line**: v1 is champion."

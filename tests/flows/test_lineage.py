@@ -1,0 +1,105 @@
+"""A pair's manifest names the prompts that its draft really learned from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configuration.prompts import write_prompts
+from configuration.settings import Pairing, Settings
+from evaluation.samples import prompt_digest
+from flows import making
+from flows.lineage import PROMPTS, read_lineage, training_files
+from registry.fingerprint import fingerprint, fingerprint_draft
+from registry.manifest import Making, PairManifest, write_manifest
+from speculation.records import Prompt
+from tests.registry import tiny
+from tests.toys import toy_target_folder
+from training import distill as distillation
+from training.recipe import Recipe
+from training.responses import read_responses, split
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "docstrings"
+SMALL = Recipe(responses=20, max_tokens=6, max_prompt_tokens=60, draft_vocab=64, epochs=1, unroll=2)
+ASKED = [Prompt(f"p{n}", ({"role": "user", "content": f"the {n} fox"},)) for n in range(30)]
+
+
+def test_a_draft_that_was_trained_is_told_of_by_the_answers_it_learned_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, line = Settings(home=tmp_path), Pairing(recipe=SMALL)
+    write_prompts(settings.path(line.train_prompts), ASKED)
+    plan: dict[str, Any] = {
+        **{"target": str(toy_target_folder(tmp_path / "target")), "choice": "scratch"},
+        **{"parent_draft": None},
+    }
+    judged: set[str] = set()
+    validate = distillation.validate
+
+    def validated(head: Any, embedding: Any, responses: Any, *rest: Any) -> Any:
+        judged.update(response.prompt_id for response in responses)
+        return validate(head, embedding, responses, *rest)
+
+    monkeypatch.setattr(distillation, "validate", validated)
+    monkeypatch.setattr(making, "device", lambda: "cpu")
+    made = making.regenerate_answers(settings, line, plan, tmp_path / "answers", print)
+    answers = Path(made["responses"])
+    args = (settings, line, plan, answers, tmp_path / "out", lambda *_: None)
+    draft = making.distil_draft(*args)["draft"]
+    (tmp_path / "out" / PROMPTS).unlink()
+    assert making.distil_draft(*args)["draft"] == draft, "killed before it was told, it is told now"
+
+    told = read_lineage(draft)
+    hashes = {prompt.id: prompt_digest(prompt) for prompt in ASKED}
+    learned = {r.prompt_id for r in read_responses(answers) if r.answer_len > 1}
+    assert set(told.prompts_validation) == {hashes[prompt_id] for prompt_id in judged}
+    assert set(told.prompts_train) == {hashes[prompt_id] for prompt_id in learned - judged}
+    assert len(learned) <= SMALL.responses < len(ASKED), "prompts nobody answered taught nothing"
+    assert told.recipe["draft_vocab"] == SMALL.draft_vocab
+    assert len(told.data) == 64
+    assert [path.name for path in training_files(draft)] == ["recipe.json", "curves.json"]
+
+
+def test_the_split_is_the_seeds_and_loses_nothing() -> None:
+    training, validation = split(range(100), 7)
+    assert split(range(100), 7) == (training, validation)
+    assert split(range(100), 8) != (training, validation)
+    assert sorted([*training, *validation]) == list(range(100))
+    assert len(validation) == 6
+
+
+def test_what_lies_beside_another_draft_is_not_taken_for_its_own(tmp_path: Path) -> None:
+    draft = tiny.head(tmp_path / "draft")
+    told = {"draft": "0" * 64, "data": "", "train": ["a"], "validation": []}
+    (tmp_path / PROMPTS).write_text(json.dumps(told))
+    (tmp_path / "recipe.json").write_text('{"epochs": 9}')
+    assert read_lineage(str(draft)) == Making()
+    assert training_files(str(draft)) == []
+    (tmp_path / PROMPTS).write_text(json.dumps({**told, "draft": fingerprint_draft(draft).digest}))
+    assert read_lineage(str(draft)).recipe == {"epochs": 9}
+
+
+def test_a_draft_that_is_kept_was_made_as_its_pair_says(tmp_path: Path) -> None:
+    target, draft = tiny.target(tmp_path / "target"), tiny.head(tmp_path / "draft")
+    making = Making(recipe={"epochs": 3}, prompts_train=("a" * 64,))
+    manifest = PairManifest(fingerprint(target), "", fingerprint_draft(draft), 8, making)
+    write_manifest(manifest, tmp_path)
+    assert read_lineage(str(draft)) == making
+
+
+@pytest.mark.parametrize("kind", ["ngram", "none"])
+def test_a_draft_without_weights_was_not_made_of_anything(kind: str) -> None:
+    assert read_lineage(kind) == Making()
+    assert training_files(kind) == []
+
+
+def test_the_draft_that_is_shipped_tells_how_it_was_made() -> None:
+    draft = str(EXAMPLES / "draft")
+    told = read_lineage(draft)
+    assert (len(told.prompts_train), len(told.prompts_validation)) == (693, 44)
+    assert not set(told.prompts_train) & set(told.prompts_validation)
+    curves = json.loads(training_files(draft)[1].read_text())
+    assert len(curves) == told.recipe["epochs"] == 5

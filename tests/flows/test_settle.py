@@ -1,0 +1,82 @@
+"""A pair is promoted only over the champion that it was judged against."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from configuration.settings import Pairing, Settings
+from flows import keeping, making
+from flows.missing import missing
+from registry.fingerprint import fingerprint
+from registry.promotion import promote
+from registry.schema import prepare_database
+from registry.store import Store
+from tests.registry import tiny
+from tests.registry.conftest import registered
+
+LINE = Pairing(draft="ngram")
+
+
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("migrated") / "mlflow.db"
+    prepare_database(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def settings(migrated: Path, tmp_path: Path) -> Settings:
+    """A home whose release 1 has a champion, v1, and a second pair that passed, v2."""
+    settings = Settings(home=tmp_path, pairings={"line": LINE})
+    (tmp_path / "mlflow").mkdir()
+    shutil.copy(migrated, tmp_path / "mlflow" / "mlflow.db")
+    target = tiny.target(tmp_path / "targets" / "1")
+    store = Store(settings.registry_url)
+    for seed in range(2):
+        registered(store, target, tmp_path / f"pair-{seed}", seed=seed, pairing="line")
+    promote(store, "line", 1, expect=None)
+    return settings
+
+
+def looked_at(settings: Settings) -> tuple[dict[str, object], int]:
+    """Release 2 comes and is looked at, and its pair is registered: the plan and the version."""
+    store = Store(settings.registry_url)
+    target = tiny.target(settings.home / "targets" / "2", seed=1)
+    release = fingerprint(target)
+    store.register_release("line", target, release)
+    work = settings.home / "work"
+    plan = making.look(settings, LINE, "line", release.digest, work, lambda *_: None)
+    made = registered(store, target, settings.home / "pair-2", "ngram", pairing="line")
+    return plan, made.version
+
+
+def test_a_pair_is_promoted_over_the_champion_that_it_was_judged_against(
+    settings: Settings,
+) -> None:
+    plan, version = looked_at(settings)
+    assert plan["champion"] == 1
+    outcome = keeping.settle(settings, "line", plan, version, "PASS")
+    champion = Store(settings.registry_url).champion("line")
+    assert outcome["promoted"]
+    assert champion is not None
+    assert champion.version == version
+
+
+def test_a_champion_that_came_between_look_and_settle_stays(settings: Settings) -> None:
+    plan, version = looked_at(settings)
+    store = Store(settings.registry_url)
+    promote(store, "line", 2, expect=1)
+    outcome = keeping.settle(settings, "line", plan, version, "PASS")
+    assert not outcome["promoted"]
+    assert "was judged against v1, but the champion is v2" in outcome["statement"]
+    champion = store.champion("line")
+    assert champion is not None
+    assert champion.version == 2, "the alias is where the other one put it"
+
+    ((flow, _, key, _),) = missing("line", store.releases("line"), store.pairs("line"), champion)
+    assert (flow, key) == ("retrain", f"retrain:line:{plan['release']}"), (
+        "the work that has ended with this outcome, which is never started again"
+    )
