@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +222,40 @@ def test_a_pairing_is_served_at_the_draft_len_it_configures(
         assert result.exit_code == 0, result.output
     assert [settings.draft_len for settings in served] == [drafted, 5 if given else 4]
     assert served[0].registry == "http://127.0.0.1:9"
+
+
+def test_a_server_of_the_homes_own_registry_is_found_by_who_watches_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[Any] = []
+    watched: list[str] = []
+    noted = tmp_path / "run" / "stack.json"
+
+    @contextmanager
+    def servers(settings: Any, *, flows: bool) -> Iterator[str]:
+        assert flows  # so that `retrain` works beside it
+        noted.parent.mkdir()
+        noted.write_text('{"mlflow": "http://127.0.0.1:9", "prefect": "http://127.0.0.1:8"}')
+        yield "http://127.0.0.1:9"
+
+    def serve(settings: Any) -> int:
+        served.append(settings)
+        noted_now = json.loads(noted.read_text())
+        monkeypatch.setattr("cli.servers.running", lambda home: noted_now)
+        assert run("monitor", "--home", tmp_path)[0] == 0
+        return 130
+
+    monkeypatch.setattr("cli.servers.servers", servers)
+    monkeypatch.setattr("serving.main.serve", serve)
+    monkeypatch.setattr(
+        "monitoring.monitor.watch_server", lambda url, home, **rest: watched.append(url)
+    )
+    (tmp_path / "paceline.toml").write_text("[pairings.a]\n")
+    asked = ("--pairing", "a", "--port", "0", "--host", "0.0.0.0", "--home", tmp_path)
+    assert run("serve", *asked)[0] == 130
+    assert served[0].registry == "http://127.0.0.1:9"
+    assert watched == [f"http://127.0.0.1:{served[0].port}"]
+    assert served[0].port > 0
 
 
 def test_a_database_cannot_be_followed(tmp_path: Path, registry: str) -> None:

@@ -1,0 +1,37 @@
+"""The server that measures a pair is the one that the user configured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from configuration.prompts import write_prompts
+from configuration.settings import Pairing, Serving, Settings
+from flows.making import measure_pair
+from speculation.records import Prompt
+
+
+class Started(Exception):
+    """Instead of a server."""
+
+
+def test_a_trial_serves_with_the_configured_slots_and_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def start(argv: Sequence[str], **rest: object) -> None:
+        asked.extend(argv)
+        raise Started
+
+    monkeypatch.setattr("evaluation.endpoints.started", start)
+    line = Pairing(draft_len=3, evaluation_prompts=Path("prompts.jsonl"))
+    settings = Settings(home=tmp_path, serving=Serving(slots=3, max_len=512))
+    write_prompts(tmp_path / "prompts.jsonl", [Prompt("a", ({"role": "user", "content": "a"},))])
+    plan = {"target": str(tmp_path), "parent_draft": None, "choice": "fresh"}
+    with pytest.raises(Started):
+        measure_pair(settings, line, plan, "ngram", tmp_path / "trial", lambda *_: None)
+    given = dict(zip(asked, asked[1:], strict=False))
+    assert (given["--slots"], given["--max-len"], given["--draft-len"]) == ("3", "512", "3")
