@@ -29,16 +29,17 @@ def register() -> str:
 def grouped(
     query: Tensor,  # [B, n, T, D]
     key: Tensor,  # [B, kv, L, D]
-    value: Tensor,  # [B, kv, L, D]
+    value: Tensor,  # [B, kv, L, Dv]
     mask: Tensor | None,  # [B or 1, 1, T, L] bool, True may be attended; None: all
     *,
     scaling: float,
     softcap: float | None = None,
-) -> Tensor:  # [B, n, T, D]
+) -> Tensor:  # [B, n, T, Dv]
     """Softmax attention where n / kv query heads share a key head; the softmax is in float32.
 
     The query heads that share a key head are rows of one matrix product, so that keys and values
-    are read once and copied never.
+    are read once and copied never. `softcap` bounds the scores, softcap * tanh(score / softcap)
+    (Gemma 2, arXiv 2408.00118, section 2), before any is masked.
     """
     batch, heads, length, width = query.shape
     key_heads, context = key.shape[1], key.shape[2]
@@ -55,7 +56,7 @@ def grouped(
         by_head = scores.view(batch, key_heads, -1, length, context)
         scores = by_head.masked_fill(~mask[:, :, None], float("-inf")).view_as(scores)
     weights = scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype)
-    return (weights @ value).view(batch, heads, length, width)
+    return (weights @ value).view(batch, heads, length, value.shape[-1])
 
 
 def attention(
@@ -70,10 +71,13 @@ def attention(
     dropout: float = 0.0,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """transformers' calling convention; gives [B, T, n, D]."""
+    """transformers' calling convention; gives [B, T, n, Dv]."""
     masked = attention_mask is None or attention_mask.dtype == torch.bool
     causal = attention_mask is None and query.shape[2] > 1
-    if query.device.type != "cpu" or not masked or causal or options.get("s_aux") is not None:
+    fused = query.device.type != "cpu" and softcap is None  # torch's kernels know no soft cap
+    if fused or not masked or causal:
+        if softcap is not None or options.get("s_aux") is not None:
+            raise NotImplementedError("soft-capped attention without a boolean mask, or with sinks")
         attended, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
         )

@@ -2,7 +2,8 @@
 
 Knows transformers' calling convention for caches (`update(keys, values, layer)`); knows nothing of
 tokens. Each sequence owns one row. What lies beyond a row's committed length is never attended, so
-rejecting drafted tokens copies nothing: the next round writes over them.
+rejecting drafted tokens copies nothing: the next round writes over them. Sliding windows are masks
+over the whole length: nothing rolls, so nothing that a rejected draft pushed out is missing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 MOST_DRAFTED = 16  # K at most; every cache has this much room beyond its longest sequence
+ROOM = 2 * MOST_DRAFTED + 2  # the longest rows pad the others: twice K, for a head reads and drafts
 
 
 class RowCache:
@@ -22,6 +24,10 @@ class RowCache:
     `begin` names the rows and positions of the forward that follows; `update` then stores that
     forward's keys and values and returns what it may attend to. Rows that lie next to each other
     are served as views; any other choice of rows is gathered.
+
+    A masked position has weight 0, and 0 times a finite number is nothing, whatever the number.
+    Times NaN or infinity it is NaN: with `finite` set these are stored as 0 and the largest
+    number, so that no position is hurt by another's.
     """
 
     is_compileable = False  # transformers asks
@@ -36,12 +42,17 @@ class RowCache:
         head_dim: int,
         dtype: torch.dtype,
         device: torch.device,
+        value_dim: int | None = None,  # None: head_dim
     ) -> None:
-        # The longest rows of a batch pad the others: twice K, for a head that reads and drafts.
-        self.rows, self.max_len = rows, max_len + 2 * MOST_DRAFTED + 2
-        shape = (rows, heads, self.max_len, head_dim)
-        self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
-        self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
+        self.rows, self.max_len = rows, max_len + ROOM
+        self.finite = False
+        self.keys, self.values = (
+            [
+                torch.zeros((rows, heads, self.max_len, width), dtype=dtype, device=device)
+                for _ in range(layers)
+            ]
+            for width in (head_dim, value_dim or head_dim)
+        )
 
     def begin(self, rows: Sequence[int], positions: Tensor) -> Tensor:
         """Prepare the forward of `rows` at `positions` [B, T]; returns its mask [B, 1, T, end].
@@ -60,8 +71,16 @@ class RowCache:
         self._positions = positions
         # One slice write is cheaper than scattered ones, and a batch of one is always uniform.
         self._uniform = slice(first[0], first[0] + length) if len(set(first)) == 1 else None
-        attended = torch.arange(self._end, device=positions.device)
-        return (attended[None, None, :] <= positions[:, :, None])[:, None]
+        self._columns = torch.arange(self._end, device=positions.device)
+        self._causal = (self._columns[None, None, :] <= positions[:, :, None])[:, None]
+        return self._causal
+
+    def windowed(self, window: int) -> Tensor:
+        """`begin`'s mask where each position sees only the latest `window`, its own included."""
+        if self._end <= window:
+            return self._causal
+        seen = self._columns[None, None, :] > self._positions[:, :, None] - window
+        return self._causal & seen[:, None]
 
     def update(
         self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any
@@ -70,6 +89,8 @@ class RowCache:
         return self._store(self.keys[layer], keys), self._store(self.values[layer], values)
 
     def _store(self, stored: Tensor, new: Tensor) -> Tensor:
+        if self.finite:
+            new = torch.nan_to_num(new)
         if self._adjacent and self._uniform is not None:
             stored[self._span, :, self._uniform] = new
         else:

@@ -6,7 +6,7 @@ read from safetensors only, and no code that comes with a model is ever run.
 
 from __future__ import annotations
 
-import json
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,20 +14,69 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.modeling_outputs import MoeModelOutputWithPast
 
+from speculation.architectures import Architecture, architecture_of
+from speculation.architectures import ModelFolderError as ModelFolderError
+from speculation.architectures import read_config as read_config
 from speculation.attention import register
-from speculation.cache import RowCache
+from speculation.cache import ROOM, RowCache
+from speculation.lora import Adapters
+from speculation.lora_folder import read_adapter
 
 DTYPES = {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-class ModelFolderError(ValueError):
-    """A model folder that cannot be loaded: what was found, what was wanted, what to do."""
 
 
 def feature_layers(layer_count: int) -> tuple[int, int, int]:
     """The decoder layers whose inputs a head reads: low, middle and high, as vLLM takes them."""
     return (min(2, layer_count - 1), layer_count // 2, max(layer_count - 3, 0))
+
+
+class Passed(nn.Module):
+    """Stands where a model's decoder does and gives the hidden states that it is handed."""
+
+    def forward(self, *_: Any, inputs_embeds: Any, **__: Any) -> MoeModelOutputWithPast:
+        return MoeModelOutputWithPast(last_hidden_state=inputs_embeds)
+
+
+def without_decoder(model: nn.Module) -> nn.Module:
+    """What of a causal language model follows its decoder: `inputs_embeds` to logits.
+
+    Output layer, scales and soft caps are the model's own code over the model's own weights, so
+    that its last step needs no second telling here.
+    """
+    last = copy.copy(model)
+    last._modules = dict(model._modules)
+    last._modules[str(model.base_model_prefix)] = Passed()
+    return last
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What each of a decoder's layers stores of one position."""
+
+    layers: int
+    heads: int
+    key_dim: int
+    value_dim: int
+
+
+class Recorder:
+    """Stands where a cache does and notes what the layers would store."""
+
+    is_compileable = False
+
+    def __init__(self) -> None:
+        self.stored: dict[int, tuple[int, int, int]] = {}
+
+    def update(
+        self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
+        self.stored[layer] = (keys.shape[1], keys.shape[3], values.shape[3])
+        return keys, values
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0
 
 
 @dataclass
@@ -37,12 +86,20 @@ class Target:
     model: nn.Module
     device: torch.device
     dtype: torch.dtype
+    architecture: Architecture
+    layout: Layout
     _features: dict[int, Tensor] = field(default_factory=dict)
     _captured: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        self._decoder: Any = self.model.get_decoder()  # type: ignore[operator]  # nn.Module's __getattr__ hides transformers' methods
+        self._last: Any = without_decoder(self.model)
+        self._adapters = Adapters(self.model)
+
     @property
     def config(self) -> Any:
-        return self.model.config
+        """The configuration of the language model, also where others surround it."""
+        return self.model.config.get_text_config(decoder=True)  # type: ignore[union-attr,operator]  # as above
 
     @property
     def vocab_size(self) -> int:
@@ -50,20 +107,27 @@ class Target:
 
     @property
     def embedding(self) -> Tensor:
-        """The input embeddings [V, H]."""
-        weight = self.model.get_input_embeddings().weight  # type: ignore[operator]  # nn.Module's __getattr__ hides transformers' method
+        """The input embeddings [V, H], as stored: Gemma's are scaled inside its forward."""
+        weight = self.model.get_input_embeddings().weight  # type: ignore[operator]  # as above
         assert isinstance(weight, Tensor)
         return weight
 
     def new_cache(self, *, rows: int, max_len: int) -> RowCache:
-        config = self.config
-        heads = config.num_attention_heads
+        """Memory for `rows` sequences of `max_len` tokens. Raises ModelFolderError."""
+        longest = self.architecture.longest
+        if longest is not None and max_len + ROOM > longest:
+            raise ModelFolderError(
+                f"a context of {max_len} tokens: this {self.architecture.name} model changes its "
+                f"rotary frequencies beyond {longest} positions, which a cache cannot follow; set "
+                f"a context of at most {longest - ROOM}"
+            )
         return RowCache(
-            layers=config.num_hidden_layers,
+            layers=self.layout.layers,
             rows=rows,
-            heads=config.num_key_value_heads or heads,
+            heads=self.layout.heads,
             max_len=max_len,
-            head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+            head_dim=self.layout.key_dim,
+            value_dim=self.layout.value_dim,
             dtype=self.dtype,
             device=self.device,
         )
@@ -78,7 +142,8 @@ class Target:
             return
         if self._captured:
             raise ValueError(f"layers {wanted} asked for, {self._captured} are captured already")
-        decoder: Any = self.model.get_decoder()  # type: ignore[operator]  # as in `embedding`
+        if not all(0 <= layer < self.layout.layers for layer in wanted):
+            raise ValueError(f"layers {wanted} asked for: this target has {self.layout.layers}")
 
         def keep(layer: int) -> Any:
             def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -87,44 +152,97 @@ class Target:
             return hook
 
         for layer in set(wanted):
-            decoder.layers[layer].register_forward_pre_hook(keep(layer))
+            self._decoder.layers[layer].register_forward_pre_hook(keep(layer))
         self._captured = wanted
 
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Names of the loaded adapters."""
+        return self._adapters.names
+
+    def load_adapter(self, name: str, folder: Path) -> None:
+        """Serve the LoRA adapter in `folder` as `name`, in the target's dtype.
+
+        Raises ModelFolderError for one that does not fit, ValueError for a name that is taken.
+        Neither this nor `unload_adapter` may run while a forward does.
+        """
+        self._adapters.add(name, read_adapter(folder, self.model))
+
+    def unload_adapter(self, name: str) -> None:
+        """Forget the adapter `name`. Raises ValueError for an unknown one."""
+        self._adapters.remove(name)
+
     def forward(
-        self, ids: Tensor, positions: Tensor, cache: RowCache, rows: Sequence[int]
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        cache: RowCache,
+        rows: Sequence[int],
+        adapters: Sequence[str | None] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Last hidden states [B, T, H], and the captured ones side by side [B, T, 3H] if any.
 
         `ids` and `positions` are [B, T]; padding at a row's end is harmless, it is never attended.
+        `adapters` names each row's adapter, None for the target itself. Raises ValueError for a
+        name that is not loaded. Where a position's states are not finite, those of others are as
+        if they were.
         """
-        mask = cache.begin(rows, positions)
-        decoder: Any = self.model.get_decoder()  # type: ignore[operator]  # as in `embedding`
-        hidden = decoder(
-            input_ids=ids, position_ids=positions, attention_mask=mask, cache=cache, use_cache=True
-        ).last_hidden_state
+        if adapters is None or not any(adapters):
+            hidden = self._guarded(ids, positions, cache, rows)
+        else:
+            assert len(adapters) == len(rows)
+            with self._adapters.chosen(adapters):
+                hidden = self._guarded(ids, positions, cache, rows)
         if not self._captured:
             return hidden, None
         return hidden, torch.cat([self._features[layer] for layer in self._captured], dim=-1)
 
+    def _guarded(
+        self, ids: Tensor, positions: Tensor, cache: RowCache, rows: Sequence[int]
+    ) -> Tensor:
+        """The forward, once more where it stored what hurts others.
+
+        A position attends to itself, so one that stored NaN or infinity is not finite at the end.
+        """
+        hidden = self._run(ids, positions, cache, rows)
+        if bool(torch.isfinite(hidden.sum(dtype=torch.float32))):
+            return hidden
+        cache.finite = True
+        try:
+            return self._run(ids, positions, cache, rows)
+        finally:
+            cache.finite = False
+
+    def _run(self, ids: Tensor, positions: Tensor, cache: RowCache, rows: Sequence[int]) -> Tensor:
+        causal = cache.begin(rows, positions)
+        masks = {
+            kind: causal if window is None else cache.windowed(window)
+            for kind, window in self.architecture.windows.items()
+        }
+        hidden: Tensor = self._decoder(
+            input_ids=ids,
+            position_ids=positions,
+            # A model whose layers are all of one kind takes the mask itself.
+            attention_mask=masks if len(masks) > 1 else next(iter(masks.values())),
+            cache=cache,
+            use_cache=True,
+        ).last_hidden_state
+        return hidden
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [..., V] of last hidden states [..., H], in the model's dtype."""
-        lm_head: Any = self.model.get_output_embeddings()  # type: ignore[operator]  # as in `embedding`
-        logits: Tensor = lm_head(hidden)
-        return logits
+        flat = hidden.reshape(1, -1, hidden.shape[-1])
+        logits: Tensor = self._last(inputs_embeds=flat, use_cache=False).logits
+        return logits.view(*hidden.shape[:-1], logits.shape[-1])
 
 
 def load_target(folder: Path, *, dtype: str = "auto", device: str = "cpu") -> Target:
     """Load the Hugging Face directory `folder`. Raises ModelFolderError."""
-    config = read_config(folder)
+    architecture = architecture_of(folder)
     if not any(folder.glob("*.safetensors")):
         raise ModelFolderError(
             f"{folder} holds no .safetensors file: wanted a Hugging Face model folder with its "
             "weights; save the model with save_pretrained() and give that folder"
-        )
-    if "auto_map" in config:
-        raise ModelFolderError(
-            f"{folder}/config.json has auto_map, code that comes with the model: Paceline runs no "
-            "such code; use a model of an architecture that transformers has"
         )
     if dtype not in DTYPES:
         raise ModelFolderError(f"dtype {dtype!r}: wanted one of {', '.join(DTYPES)}")
@@ -143,22 +261,34 @@ def load_target(folder: Path, *, dtype: str = "auto", device: str = "cpu") -> Ta
         raise ModelFolderError(f"{folder} could not be loaded: {error}") from error
     model.to(torch.device(device))  # type: ignore[arg-type]  # its decorator hides `self`
     model.eval().requires_grad_(False)
-    return Target(model, torch.device(device), next(model.parameters()).dtype)
+    layout = layout_of(model, architecture)
+    return Target(model, torch.device(device), next(model.parameters()).dtype, architecture, layout)
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """`config.json` of a model folder. Raises ModelFolderError."""
-    path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        what = "holds no config.json" if folder.is_dir() else "is not a folder"
+@torch.inference_mode()
+def layout_of(model: Any, architecture: Architecture) -> Layout:
+    """What the layers store, seen from one token's forward. Raises ModelFolderError.
+
+    A configuration may leave head counts and widths out or give each layer its own; what is
+    stored is what counts.
+    """
+    recorder = Recorder()
+    one = torch.zeros((1, 1), dtype=torch.long, device=model.device)
+    mask = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=model.device)
+    masks = dict.fromkeys(architecture.windows, mask)
+    model.get_decoder()(
+        input_ids=one,
+        position_ids=one,
+        attention_mask=masks if len(masks) > 1 else mask,
+        cache=recorder,
+        use_cache=True,
+    )
+    layers = model.config.get_text_config(decoder=True).num_hidden_layers
+    shapes = set(recorder.stored.values())
+    if sorted(recorder.stored) != list(range(layers)) or len(shapes) != 1:
         raise ModelFolderError(
-            f"{folder} {what}: wanted a Hugging Face model folder (config.json, *.safetensors, "
-            "tokenizer.json)"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise ModelFolderError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise ModelFolderError(f"{path} holds {type(config).__name__}: wanted a JSON object")
-    return config
+            f"this {architecture.name} model stores keys and values of the shapes "
+            f"{sorted(shapes)} in {len(recorder.stored)} of its {layers} layers: wanted one shape "
+            "(heads, key width, value width) in every layer"
+        )
+    return Layout(layers, *shapes.pop())
