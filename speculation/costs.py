@@ -1,0 +1,307 @@
+"""What a round costs: seconds of the target, the draft and the host, as measured in this process.
+
+Knows batch sizes, contexts, widths and seconds; knows nothing of tokens, clocks or models. Timings
+of a shared machine are noisy: a stall may take twenty times a round, and the machine's speed drifts
+by tens of percent over minutes. So a cell's figure is a median of its latest samples, and every
+sample is divided by the machine's common drift first: what counts here are ratios, and one
+length of draft is not dear because it was last tried in a bad minute.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speculation.hazards import MOST_DRAFTED, expected_tokens
+
+Floats = NDArray[np.float64]
+
+WINDOW = 16  # samples of a cell that count; half of them must change before its figure does
+DRIFT_GAIN, DRIFT_CLIP = 0.1, 0.3  # of the machine's speed, per round, in logarithms
+SLOPE = 0.03  # of a forward's fixed cost, per token of its width: believed until measured
+NEIGHBOUR = 0.25  # what a sample says of a draft one token longer or shorter
+OTHER_BUCKET = 0.02  # what a sample says of the nearest other bucket
+_LENGTHS = np.arange(MOST_DRAFTED + 1.0)
+_KERNEL = NEIGHBOUR ** np.abs(_LENGTHS[:, None] - _LENGTHS[None, :])
+
+
+def batch_bucket(batch: int) -> int:
+    """The nearest, in ratio, of 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, ...
+
+    Two to an octave: within a wider bucket a larger batch is slower by enough to pass for a
+    cost of drafting wherever K follows the batch.
+
+    >>> [batch_bucket(n) for n in (1, 2, 3, 5, 7, 9, 11, 40)]
+    [1, 2, 3, 6, 8, 8, 12, 48]
+    """
+    octave = 1 << (max(batch, 1).bit_length() - 1)
+    near = (octave, octave * 3 // 2, octave * 2)
+    return min(near, key=lambda bucket: abs(math.log(bucket / max(batch, 1))))
+
+
+def context_bucket(context: int) -> int:
+    """The smallest of 256, 1,024, 4,096, ... that holds `context` tokens."""
+    bucket = 256
+    while bucket < context:
+        bucket *= 4
+    return bucket
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundCosts:
+    """Seconds of one round of a batch for K = 0 to 16, each [17]. K = 0 is a plain round."""
+
+    target: Floats  # a forward of K + 1 positions a row
+    draft: Floats  # drafting K tokens a row, with reading what the last round committed
+    overhead: Floats  # everything else: the host's work, sampling, verification
+
+    @property
+    def seconds(self) -> Floats:
+        return self.target + self.draft + self.overhead
+
+    @property
+    def c(self) -> Floats:
+        """A drafted token over a plain target forward, by K; 0 at K = 0."""
+        return self.draft / np.maximum(_LENGTHS, 1.0) / self.target[0]
+
+    @property
+    def v(self) -> Floats:
+        """v(K) = T(K + 1) / T(1)."""
+        return self.target / self.target[0]
+
+    @property
+    def o(self) -> Floats:
+        """The overhead over a plain target forward, by K."""
+        return self.overhead / self.target[0]
+
+
+def speedup(hazards: Sequence[float], costs: RoundCosts) -> tuple[float, ...]:
+    """S(K) over plain decoding for K = 0, 1, ..., len(hazards); S(0) is 1.
+
+    S(K) = E(K) (1 + o(0)) / (K c + v(K) + o(K)): a plain round has its own host overhead o(0),
+    which the usual form of the rule leaves out, and so under-predicts where the host is slow.
+
+    >>> flat = RoundCosts(np.full(17, 0.02), 0.002 * np.arange(17), np.zeros(17))
+    >>> [round(s, 2) for s in speedup((0.8, 0.8, 0.8), flat)]
+    [1.0, 1.64, 2.03, 2.27]
+    """
+    seconds = costs.seconds
+    tokens = expected_tokens(list(hazards)[:MOST_DRAFTED])
+    return tuple(float(e * seconds[0] / seconds[k]) for k, e in enumerate(tokens))
+
+
+class Costs:
+    """Measured seconds by batch bucket, context bucket and K. One per drafter of an engine."""
+
+    def __init__(self) -> None:
+        self._drift = 0.0  # logarithm of how slow the machine is now
+        self._target = _Table(by_length=False)
+        self._draft = _Table(by_length=True)  # by rows that draft, not by rows in the batch
+        self._overhead = _Table(by_length=False)
+        self._reading: deque[float] = deque(maxlen=WINDOW)  # seconds a token, the drift taken out
+
+    def observe(
+        self,
+        batch: int,
+        context: int,
+        width: int,
+        target_seconds: float,
+        draft_seconds: float,
+        drafted: int,
+        overhead_seconds: float,
+        *,
+        drafting: int | None = None,
+        caught_up: int = 0,
+    ) -> float:
+        """Fold in a round of `batch` rows whose target forward was `width` positions wide.
+
+        `drafted` is the longest draft and `drafting` the rows that had one (all, if not said).
+        `caught_up` counts the committed tokens the draft had to read first where that was more than
+        a round's own block: such a round tells what reading costs, and nothing of drafting.
+        Returns how far, as a logarithm, the target's seconds were from what was expected.
+        """
+        surprise = self._follow_drift(batch, context, width, target_seconds)
+        drift = self._drift
+        rows = batch if drafting is None else drafting
+        self._target.add(batch, context, width - 1, target_seconds, drift)
+        self._overhead.add(batch, context, width - 1, overhead_seconds, drift)
+        if caught_up:
+            drafting_only = self._draft.curve(rows, context)
+            spent = 0.0 if drafting_only is None else drafting_only[drafted] * math.exp(drift)
+            self._reading.append(max(draft_seconds - spent, 0.0) / caught_up * math.exp(-drift))
+        elif drafted:
+            self._draft.add(rows, context, drafted, draft_seconds, drift)
+        return surprise
+
+    def estimate(
+        self, batch: int, context: int, *, drafting: int | None = None
+    ) -> RoundCosts | None:
+        """What a round would cost, from this bucket's samples and, where it has few, from the
+        nearest one's. None until a target forward and a draft have been timed at all."""
+        target = self._target.curve(batch, context)
+        draft = self._draft.curve(batch if drafting is None else drafting, context)
+        overhead = self._overhead.curve(batch, context)
+        if target is None or draft is None or overhead is None:
+            return None
+        draft[0] = 0.0
+        slow = math.exp(self._drift)
+        return RoundCosts(_rising(target) * slow, _rising(draft) * slow, _rising(overhead) * slow)
+
+    def samples(self, batch: int, context: int) -> tuple[int, int]:
+        """Samples that count of this bucket's plain and of its wider target forwards."""
+        return self._target.samples(batch, context)
+
+    def reading_seconds(self, tokens: int) -> float:
+        """For the draft to read `tokens` committed tokens; 0 until that was seen."""
+        if not self._reading:
+            return 0.0
+        return tokens * _lower_median(self._reading) * math.exp(self._drift)
+
+    def _follow_drift(self, batch: int, context: int, width: int, seconds: float) -> float:
+        usual = self._target.usual(batch, context, width - 1)
+        if usual is None:
+            return 0.0
+        surprise = math.log(max(seconds, _SHORTEST)) - usual - self._drift
+        self._drift += DRIFT_GAIN * min(max(surprise, -DRIFT_CLIP), DRIFT_CLIP)
+        return surprise
+
+
+_SHORTEST = 1e-9  # seconds; no clock tells less apart
+
+
+class _Cells:
+    """One bucket's samples by K: logarithms of seconds, the drift taken out."""
+
+    def __init__(self) -> None:
+        self.windows: list[deque[float]] = [deque(maxlen=WINDOW) for _ in _LENGTHS]
+        self.median = np.zeros(len(_LENGTHS))
+        self.count = np.zeros(len(_LENGTHS))
+
+    def add(self, length: int, value: float) -> None:
+        self.windows[length].append(value)
+        self.median[length] = _lower_median(self.windows[length])
+        self.count[length] = len(self.windows[length])
+
+
+class _Table:
+    """Seconds of one part of a round: a line through all buckets, corrected by each one's own.
+
+    The line says how seconds grow with the tokens of a forward, rows times width (for the draft:
+    the rows, a step). It is what a bucket without samples starts from; a bucket's samples
+    then move it at their own K, and half as much at each K beside it.
+    """
+
+    def __init__(self, *, by_length: bool) -> None:
+        self._by_length = by_length
+        self._buckets: dict[tuple[int, int], _Cells] = {}
+        self._line = (1.0, SLOPE)
+        self._added = 0
+
+    def add(self, rows: int, context: int, length: int, seconds: float, drift: float) -> None:
+        key = (batch_bucket(rows), context_bucket(context))
+        cells = self._buckets.setdefault(key, _Cells())
+        cells.add(length, math.log(max(seconds, _SHORTEST)) - drift)
+        self._added += 1
+        if self._added < 64 or self._added % 16 == 0:
+            self._fit()
+
+    def usual(self, rows: int, context: int, length: int) -> float | None:
+        """The cell's own figure, once it has three samples."""
+        cells = self._buckets.get((batch_bucket(rows), context_bucket(context)))
+        if cells is None or cells.count[length] < 3:
+            return None
+        return float(cells.median[length])
+
+    def samples(self, rows: int, context: int) -> tuple[int, int]:
+        cells = self._buckets.get((batch_bucket(rows), context_bucket(context)))
+        return (0, 0) if cells is None else (int(cells.count[0]), int(cells.count[1:].sum()))
+
+    def curve(self, rows: int, context: int) -> Floats | None:
+        """Seconds at K = 0 to 16 [17], the drift taken out."""
+        if not self._buckets:
+            return None
+        key = (batch_bucket(rows), context_bucket(context))
+        weighed, weight = np.zeros(len(_LENGTHS)), np.zeros(len(_LENGTHS))
+        own = self._buckets.get(key)
+        if own is None or own.count.sum() < WINDOW:
+            other = self._nearest(key)
+            if other is not None:
+                off, near = self._offsets(other)
+                weighed, weight = OTHER_BUCKET * off, OTHER_BUCKET * near
+        if own is not None:
+            off, near = self._offsets(key)
+            weighed, weight = weighed + off, weight + near
+        curve: Floats = self._expected(key[0]) * np.exp(weighed / weight)
+        return curve
+
+    def _offsets(self, key: tuple[int, int]) -> tuple[Floats, Floats]:
+        """A bucket's weighted distance from the line at each K, in logarithms, and the weights."""
+        cells = self._buckets[key]
+        off = cells.count * (cells.median - np.log(self._expected(key[0])))
+        return _KERNEL @ off, _KERNEL @ cells.count
+
+    def _expected(self, rows: int) -> Floats:
+        fixed, growing = self._features(rows)
+        line: Floats = self._line[0] * fixed + self._line[1] * growing
+        return line
+
+    def _features(self, rows: int) -> tuple[Floats, Floats]:
+        if self._by_length:
+            steps = np.maximum(_LENGTHS, 1.0)
+            return steps, steps * rows
+        return np.ones_like(_LENGTHS), (_LENGTHS + 1.0) * rows
+
+    def _nearest(self, key: tuple[int, int]) -> tuple[int, int] | None:
+        """By batch first: a forward's shape depends on it more than on the context."""
+        others = [other for other in self._buckets if other != key]
+        if not others:
+            return None
+        return min(
+            others,
+            key=lambda other: (
+                2 * abs(math.log2(other[0] / key[0])) + abs(math.log2(other[1] / key[1])) / 2,
+                other,
+            ),
+        )
+
+    def _fit(self) -> None:
+        """Least squares of relative errors over all cells, with one sample's weight on `SLOPE`."""
+        rows = []
+        for (batch, _), cells in self._buckets.items():
+            fixed, growing = self._features(batch)
+            seen = cells.count > 0
+            scale = cells.count[seen] ** 0.5 / np.exp(cells.median[seen])
+            rows.append(np.stack([fixed[seen] * scale, growing[seen] * scale, scale]))
+            rows[-1][2] = cells.count[seen] ** 0.5
+        every = np.concatenate(rows, axis=1)  # [3, cells]
+        relative = every / every[2]
+        x = relative[1].mean()
+        believed = np.array([[-SLOPE * x], [x], [0.0]])
+        fixed_, growing_, wanted = np.concatenate([every, believed], axis=1)
+        a, b, d = fixed_ @ fixed_, fixed_ @ growing_, growing_ @ growing_
+        p, q = fixed_ @ wanted, growing_ @ wanted
+        determinant = a * d - b * b
+        intercept, slope = (p * d - q * b) / determinant, (a * q - b * p) / determinant
+        if slope < 0:  # noise: nothing gets faster with more tokens
+            intercept, slope = p / a, 0.0
+        elif intercept <= 0:
+            intercept, slope = 0.0, q / d
+        self._line = (float(intercept), float(slope))
+
+
+def _rising(curve: Floats) -> Floats:
+    """The mean of the lowest rising curve above and the highest one below: rising itself."""
+    above = np.maximum.accumulate(curve)
+    below = np.minimum.accumulate(curve[::-1])[::-1]
+    rising: Floats = (above + below) / 2
+    return rising
+
+
+def _lower_median(values: Sequence[float] | deque[float]) -> float:
+    """Of two, the smaller: stalls only ever add."""
+    return sorted(values)[(len(values) - 1) // 2]

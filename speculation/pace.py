@@ -1,0 +1,312 @@
+"""Decides K: how many tokens to draft for each row of a round, 0 where drafting does not pay.
+
+Knows hazards and costs as they were counted and timed, by position, batch and context; knows
+nothing of tokens, models, clocks or randomness: the same observations give the same K. One `Pace`
+a served drafter; what it learns is the server's, and outlives the requests.
+
+The rule (docs/speculation.md): one more drafted token pays iff its survival exceeds what it adds to
+the round, in rounds, times the speed already reached, that is, K = argmax S(K). A batch shares one
+forward, as wide as its longest draft: the K of its rows is chosen together, by the sum of their
+E(K), each with its own hazards. Alone in the batch, a request has a K of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from speculation.costs import Costs, RoundCosts, speedup
+from speculation.hazards import MOST_DRAFTED, PooledHazards, RequestHazards, shifted_tokens
+
+# The first rounds of a drafter: a plain one between, since every ratio has it below the line.
+LESSONS = (0, 4, 0, 2, 4, 0, 1, 6, 0, 3, 4, 0, 2, 8, 0, 4, 1, 0, 3, 5, 0, 2, 4, 0)
+LESSON_ROUNDS = 64  # drafted rounds of single rows after which the lessons end in any case
+ON, OFF = 1.05, 1.0  # S above which drafting starts, and below which it ends
+PATIENCE = 20  # engine steps in a row below OFF before drafting is off
+PROBE_STEPS, PROBE_EVERY = 5, 500  # so at most 10 steps of any 1,000 are probes
+PROBE_SHARE = 0.01  # of all seconds, at most, spent on what probes cost beyond plain rounds
+REFERENCE_LOSS = 0.005  # of the speed, given up to keep plain rounds measured while drafting
+REFERENCE_EVERY = (8, 200)  # steps, at least and at most, between plain ones
+ENOUGH = 8  # samples of a bucket's plain forward before it is trusted
+SURPRISE = 0.15  # log-seconds: a plain round so far from what was expected is soon repeated
+STRAY_EVERY = 24  # drafting steps between two at K + 1 or K - 1
+ANSWER_TOKENS, ANSWER_MEMORY = 64.0, 20.0  # an answer's length until known; requests remembered
+
+
+class State(StrEnum):
+    LEARNING = "learning"
+    DRAFTING = "drafting"
+    OFF_BY_REJECTION = "off_by_rejection"  # the hazards that once paid would pay now
+    OFF_BY_COST = "off_by_cost"  # they would not: the load is too high, or the draft too dear
+
+
+@dataclass(slots=True)
+class RequestPace:
+    """What a request keeps for `Pace` while it runs; a new one for each request."""
+
+    hazards: RequestHazards = field(default_factory=RequestHazards)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A row that may draft in the coming round."""
+
+    request: RequestPace
+    budget: int  # tokens it may still emit
+    behind: int = 0  # committed tokens the draft must read first, when more than a round's block
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of one round of the whole batch. Times end where the device has finished."""
+
+    batch: int  # rows in the target's forward
+    context: int  # tokens of the longest row
+    width: int  # positions of the target's forward
+    target_seconds: float
+    draft_seconds: float  # with reading what was committed; 0 in a plain round
+    overhead_seconds: float  # the rest of the round
+    drafted: int = 0  # tokens of the longest draft
+    drafting: int = 0  # rows that drafted
+    caught_up: int = 0  # the sum of the drafting seats' `behind`
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One row's round: positions 1 to `judged` were compared, 1 to `accepted` kept.
+
+    Whoever chose that row's K: a hazard at a position does not depend on it.
+    """
+
+    request: RequestPace
+    judged: int
+    accepted: int
+
+
+class Pace:
+    """K for one drafter. Ask `draft_lens` before each round, tell `observe` after it."""
+
+    def __init__(
+        self,
+        *,
+        initial_hazards: Sequence[float] | None = None,
+        most: int = MOST_DRAFTED,  # K at most
+        costs: Costs | None = None,
+    ) -> None:
+        if not 1 <= most <= MOST_DRAFTED:
+            raise ValueError(f"most {most}: wanted 1 to {MOST_DRAFTED}")
+        self.costs = Costs() if costs is None else costs
+        self.rejected_off = 0  # times that rejections drove K to 0
+        self.switches = 0  # times that drafting went on or off
+        self.probe_steps = 0  # engine steps in which a row drafted to keep acceptance known
+        self._most = most
+        self._pool = PooledHazards(initial_hazards)
+        self._paid = self._pool.hazards  # the latest hazards with which drafting paid
+        self._on = True
+        self._lessons, self._lesson_rounds = 0, 0
+        self._below = 0
+        self._steps = 0
+        self._drafting_steps = 0
+        self._since_reference = 0
+        self._reference_every = REFERENCE_EVERY[0]
+        self._reference = False  # the round being run is one
+        self._probing: RequestPace | None = None
+        self._probe_from = 0  # the step from which a run of probes may begin
+        self._probe_debt = 0.0  # seconds that probes cost, less their share of those since
+        self._answer_tokens = ANSWER_TOKENS
+        self._last: RoundCosts | None = None
+
+    # What monitoring and the console read.
+
+    @property
+    def state(self) -> State:
+        if self._learning:
+            return State.LEARNING
+        if self._on:
+            return State.DRAFTING
+        return self._why_off()
+
+    @property
+    def hazards(self) -> tuple[float, ...]:
+        """Pooled, by position, the latest rounds counting most."""
+        return tuple(self._pool.hazards.tolist())
+
+    def speedups(self, batch: int, context: int) -> tuple[float, ...] | None:
+        """Predicted S(K) at this load for K = 0, 1, ...; None before anything was timed."""
+        costs = self.costs.estimate(batch, context)
+        return None if costs is None else speedup(self.hazards[: self._most], costs)
+
+    # What the engine calls.
+
+    def draft_lens(
+        self, seats: Sequence[Seat], *, batch: int, context: int, width: int = 1
+    ) -> list[int]:
+        """K of each of `seats` in the coming round, 0 to `most`; the engine asks once a round.
+
+        `batch` counts all rows, those too that may not draft, `context` the tokens of the longest,
+        `width` the positions the forward has in any case (a row at a fixed K has K + 1).
+        """
+        self._reference = False
+        if not seats:
+            return []
+        self._steps += 1
+        costs = self.costs.estimate(batch, context, drafting=len(seats))
+        self._last = costs
+        if self._learning or costs is None:
+            return self._lesson(seats)
+        pooled = np.array(speedup(self.hazards[: self._most], costs))
+        self._switch(float(pooled[1:].max()))
+        taking, best, speed = self._best(seats, costs, batch, width)
+        if taking:
+            length = self._vary(best, speed, batch, context)
+            lens = [0] * len(seats)
+            for place in taking:
+                lens[place] = self._capped(length, seats[place])
+            return lens
+        return self._probe(seats, costs)
+
+    def observe(self, timing: Timing, outcomes: Sequence[Outcome] = ()) -> None:
+        """Fold in the round that was just run, plain ones too."""
+        surprise = self.costs.observe(
+            timing.batch,
+            timing.context,
+            timing.width,
+            timing.target_seconds,
+            timing.draft_seconds,
+            timing.drafted,
+            timing.overhead_seconds,
+            drafting=timing.drafting,
+            caught_up=timing.caught_up,
+        )
+        if self._reference:
+            # Either the machine stalled, or drafting rounds and plain ones no longer slow down
+            # together: only more plain rounds can tell.
+            self._reference_every = (
+                REFERENCE_EVERY[0] if abs(surprise) > SURPRISE else REFERENCE_EVERY[1]
+            )
+        seconds = timing.target_seconds + timing.draft_seconds + timing.overhead_seconds
+        self._probe_debt = max(self._probe_debt - PROBE_SHARE * seconds, 0.0)
+        for outcome in outcomes:
+            if outcome.judged:
+                self._pool.add(outcome.request.hazards, outcome.judged, outcome.accepted)
+                self._lesson_rounds += 1
+
+    def finish(self, request: RequestPace, emitted: int) -> None:
+        """A request has ended, having emitted so many tokens."""
+        self._pool.close_piece(request.hazards)
+        self._answer_tokens += (emitted - self._answer_tokens) / ANSWER_MEMORY
+
+    @property
+    def _learning(self) -> bool:
+        return self._lessons < len(LESSONS) and self._lesson_rounds < LESSON_ROUNDS
+
+    def _lesson(self, seats: Sequence[Seat]) -> list[int]:
+        length = LESSONS[self._lessons % len(LESSONS)]
+        self._lessons += 1
+        return [self._capped(length, seat) for seat in seats]
+
+    def _capped(self, length: int, seat: Seat) -> int:
+        """A round adds one token more than it accepts."""
+        return max(min(length, self._most, seat.budget - 1), 0)
+
+    def _switch(self, speed: float) -> None:
+        """Drafting goes on or off by the pooled hazards' best S at this load."""
+        if speed > ON:
+            self._paid = self._pool.hazards
+        self._below = self._below + 1 if speed < OFF else 0
+        if self._on and self._below >= PATIENCE:
+            self._on = False
+            self.switches += 1
+            if self._why_off() is State.OFF_BY_REJECTION:
+                self.rejected_off += 1
+            self._pool.restart()  # so that a probe or two can tell that the draft is back
+        elif not self._on and speed > ON:
+            self._on = True
+            self.switches += 1
+
+    def _why_off(self) -> State:
+        if self._last is None:
+            return State.OFF_BY_COST
+        once = speedup(self._paid.tolist()[: self._most], self._last)
+        return State.OFF_BY_REJECTION if max(once[1:]) > OFF else State.OFF_BY_COST
+
+    def _best(
+        self, seats: Sequence[Seat], costs: RoundCosts, batch: int, width: int
+    ) -> tuple[list[int], int, float]:
+        """The places of the seats that draft, the one K that the batch gains most from, its S."""
+        lengths = self._most + 1
+        widths = np.maximum(np.arange(lengths), width - 1)
+        seconds = costs.target[widths] + costs.overhead[widths] + costs.draft[:lengths]
+        plain_rate = batch / seconds[0]
+        shifts = [seat.request.hazards.shift for seat in seats]
+        tokens = shifted_tokens(self._pool.hazards, shifts)[:, :lengths]
+        taking = list(range(len(seats)))
+        # Reading a prompt first stalls the batch once: it is paid off over the request's rounds,
+        # of which there are fewer the more each yields.
+        reading = np.zeros(len(seats))
+        for place, seat in enumerate(seats):
+            if seat.behind:
+                left = max(min(self._answer_tokens, seat.budget), 1.0)
+                reading[place] = self.costs.reading_seconds(seat.behind) / left
+        if reading.any():
+            likely = int(np.argmax((tokens.sum(0) + batch - len(seats)) / seconds))
+            gains = tokens[:, likely] - 1.0 - reading * tokens[:, likely] * plain_rate
+            taking = [place for place in taking if not reading[place] or gains[place] > 0]
+        idle = batch - len(taking)
+        stalls = (reading[taking, None] * tokens[taking]).sum(0)
+        speeds = (tokens[taking].sum(0) + idle) / (seconds + stalls) / plain_rate
+        best = int(np.argmax(speeds[1:])) + 1
+        if speeds[best] < (OFF if self._on else ON):
+            return [], 0, 1.0
+        return taking, best, float(speeds[best])
+
+    def _vary(self, best: int, speed: float, batch: int, context: int) -> int:
+        """Now and then plain, or one token longer or shorter: what is not tried is not known."""
+        self._probe_from = max(self._probe_from, self._steps + PROBE_EVERY)
+        self._probing = None
+        self._since_reference += 1
+        every = max((speed - 1) / speed / REFERENCE_LOSS, REFERENCE_EVERY[0])
+        every = min(every, self._reference_every)
+        if self.costs.samples(batch, context)[0] < ENOUGH:
+            every = min(every, REFERENCE_EVERY[0] / 2)
+        if self._since_reference >= every:
+            self._since_reference = 0
+            self._reference = True
+            return 0
+        self._drafting_steps += 1
+        turn, stray = divmod(self._drafting_steps, STRAY_EVERY)
+        if stray:
+            return best
+        return min(max(best + (1 if turn % 2 else -1), 1), self._most)
+
+    def _probe(self, seats: Sequence[Seat], costs: RoundCosts) -> list[int]:
+        """Plain, but for short runs of one row that keep its acceptance known.
+
+        At the K with which drafting once paid: that is what is to be known again. What probes cost
+        beyond plain rounds, reading a prompt first among it, is worked off before the next run.
+        """
+        lens = [0] * len(seats)
+        if self._probing is None:
+            if self._steps < self._probe_from or self._probe_debt > 0:
+                return lens
+            able = [seat for seat in seats if seat.budget > 2 * PROBE_STEPS]
+            if not able:
+                return lens
+            self._probing = min(able, key=lambda seat: seat.behind).request
+            self._probe_from = self._steps + PROBE_EVERY
+        places = [n for n, seat in enumerate(seats) if seat.request is self._probing]
+        if not places or self._steps >= self._probe_from - PROBE_EVERY + PROBE_STEPS:
+            self._probing = None
+            return lens
+        place = places[0]
+        once = speedup(self._paid.tolist()[: self._most], costs)
+        length = self._capped(int(np.argmax(once[1:])) + 1, seats[place])
+        seconds = costs.seconds
+        self._probe_debt += float(seconds[length] - seconds[0])
+        self._probe_debt += self.costs.reading_seconds(seats[place].behind)
+        self.probe_steps += length > 0
+        lens[place] = length
+        return lens
