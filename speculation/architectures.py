@@ -19,8 +19,12 @@ FULL, SLIDING = "full_attention", "sliding_attention"  # transformers' names of 
 
 # Each is shown in tests/speculation/test_architectures.py; a type that is not, is not served.
 SERVED = frozenset(
-    {"gemma", "gemma2", "gemma3", "gemma3_text", "llama", "mistral", "phi3"}
-    | {"qwen2", "qwen3", "smollm3"}
+    {"arcee", "cohere", "cohere2", "ernie4_5", "exaone4", "gemma", "gemma2", "gemma3"}
+    | {"gemma3_text", "glm", "glm4", "glm4_moe", "gpt_neox", "gpt_oss", "granite", "granitemoe"}
+    | {"helium", "hunyuan_v1_dense", "llama", "ministral", "ministral3", "mistral", "mixtral"}
+    | {"nemotron", "olmo", "olmo2", "olmo3", "olmoe", "phi", "phi3", "phimoe", "qwen2"}
+    | {"qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3", "stablelm", "starcoder2"}
+    | {"vaultgemma"}
 )
 
 
@@ -73,11 +77,16 @@ def layer_kinds(config: Any) -> frozenset[str]:
     named = getattr(config, "layer_types", None)
     if named is not None:
         return frozenset(named)
-    if getattr(config, "sliding_window", None) is not None:
+    if getattr(config, "sliding_window", None) is not None and knows_windows(config):
         return frozenset({SLIDING})
     if getattr(config, "attention_chunk_size", None) is not None:
         return frozenset({"chunked_attention"})
     return frozenset({FULL})
+
+
+def knows_windows(config: Any) -> bool:
+    """Whether windows are part of this architecture, or a stray line of its config.json."""
+    return hasattr(type(config), "sliding_window")
 
 
 def why_not(config: Any, kinds: frozenset[str]) -> str | None:
@@ -88,7 +97,7 @@ def why_not(config: Any, kinds: frozenset[str]) -> str | None:
     if config.model_type not in SERVED:
         from transformers import MODEL_FOR_CAUSAL_LM_MAPPING as CAUSAL
 
-        model = CAUSAL[type(config)] if type(config) in CAUSAL else None
+        model = CAUSAL.get(type(config), None)
         if isinstance(model, tuple):
             model = model[0]
         if getattr(model, "_is_stateful", False):
@@ -110,6 +119,12 @@ def why_not(config: Any, kinds: frozenset[str]) -> str | None:
         )
     if getattr(text, "use_bidirectional_attention", False):
         return "attends to later positions too (use_bidirectional_attention): it cannot decode"
+    window = getattr(text, "sliding_window", None)
+    if window is not None and not knows_windows(text) and window < text.max_position_embeddings:
+        return (
+            f"has no sliding windows, but sliding_window {window} in its config.json: transformers "
+            "itself then attends to more than its cache keeps; take the line out"
+        )
     if config.model_type not in SERVED:
         return (
             "has not been shown to decode here as it does in transformers: Paceline serves "

@@ -34,12 +34,14 @@ def grouped(
     *,
     scaling: float,
     softcap: float | None = None,
+    sinks: Tensor | None = None,  # [n]
 ) -> Tensor:  # [B, n, T, Dv]
     """Softmax attention where n / kv query heads share a key head; the softmax is in float32.
 
     The query heads that share a key head are rows of one matrix product, so that keys and values
     are read once and copied never. `softcap` bounds the scores, softcap * tanh(score / softcap)
-    (Gemma 2, arXiv 2408.00118, section 2), before any is masked.
+    (Gemma 2, arXiv 2408.00118, section 2), before any is masked. A head's sink is the score of a
+    position that has no value: it takes its share of the weight (gpt-oss, arXiv 2508.10925).
     """
     batch, heads, length, width = query.shape
     key_heads, context = key.shape[1], key.shape[2]
@@ -55,7 +57,12 @@ def grouped(
     if mask is not None:
         by_head = scores.view(batch, key_heads, -1, length, context)
         scores = by_head.masked_fill(~mask[:, :, None], float("-inf")).view_as(scores)
+    if sinks is not None:
+        sink = sinks.view(1, key_heads, -1, 1).expand(batch, -1, -1, length)
+        scores = torch.cat([scores, sink.reshape(batch, key_heads, -1, 1)], dim=-1)
     weights = scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype)
+    if sinks is not None:
+        weights = weights[..., :-1]
     return (weights @ value).view(batch, heads, length, value.shape[-1])
 
 
@@ -72,16 +79,19 @@ def attention(
     **options: Any,
 ) -> tuple[Tensor, None]:
     """transformers' calling convention; gives [B, T, n, Dv]."""
+    sinks = options.get("s_aux")
     masked = attention_mask is None or attention_mask.dtype == torch.bool
     causal = attention_mask is None and query.shape[2] > 1
-    fused = query.device.type != "cpu" and softcap is None  # torch's kernels know no soft cap
-    if fused or not masked or causal:
-        if softcap is not None or options.get("s_aux") is not None:
-            raise NotImplementedError("soft-capped attention without a boolean mask, or with sinks")
+    odd = softcap is not None or sinks is not None  # torch's kernels know neither
+    if (query.device.type != "cpu" and not odd) or not masked or causal:
+        if odd:
+            raise NotImplementedError("soft caps and sinks want a boolean mask")
         attended, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
         )
         return attended, None
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    attended = grouped(query, key, value, attention_mask, scaling=scale, softcap=softcap)
+    attended = grouped(
+        query, key, value, attention_mask, scaling=scale, softcap=softcap, sinks=sinks
+    )
     return attended.transpose(1, 2), None

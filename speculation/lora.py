@@ -103,7 +103,7 @@ class Adapters:
 
 
 def adapted(site: Site, one: int | None, numbers: Sequence[int]) -> Callable[[Tensor], Tensor]:
-    """The linear layer's forward over [B, T, in] with each row's adapter added."""
+    """The linear layer's forward over [B, T, in] or [B T, in], each row's adapter added."""
     linear = site.linear
     if one is not None:
         down, up = site.down[one], site.up[one]
@@ -117,9 +117,10 @@ def adapted(site: Site, one: int | None, numbers: Sequence[int]) -> Callable[[Te
     index = torch.tensor(numbers, device=site.down.device)
 
     def mixed(x: Tensor) -> Tensor:
-        assert x.dim() == 3 and len(x) == len(numbers)
         plain = nn.functional.linear(x, linear.weight, linear.bias)
-        low = torch.bmm(x, site.down[index].transpose(1, 2))
-        return torch.baddbmm(plain, low, site.up[index].transpose(1, 2))
+        # Some models flatten [B, T] before a layer.
+        by_row = x.view(len(numbers), -1, x.shape[-1])
+        low = torch.bmm(by_row, site.down[index].transpose(1, 2))
+        return plain + torch.bmm(low, site.up[index].transpose(1, 2)).view_as(plain)
 
     return mixed

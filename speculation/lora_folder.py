@@ -63,6 +63,11 @@ def read_adapter(folder: Path, model: nn.Module) -> dict[str, Lora]:
                 f"{folder} adapts the embeddings ({name}): only the linear layers inside the "
                 "decoder's layers can be adapted; leave it out of target_modules"
             )
+        if ".experts." in name:
+            raise ModelFolderError(
+                f"{folder} adapts {name}: routed experts see tokens of all rows mixed, where each "
+                "row's own adapter cannot be told; leave them out of target_modules"
+            )
         if name not in linear:
             raise ModelFolderError(
                 f"{folder} adapts {name}, a {type(every[name]).__name__}: wanted linear layers"
@@ -154,7 +159,7 @@ def adapter_tensors(folder: Path) -> dict[str, dict[str, Tensor]]:
         told = TENSOR.fullmatch(name)
         if told is None:
             raise ModelFolderError(
-                f"{path} holds {name}, which is no LoRA matrix of a linear layer"
+                f"{path} holds {name}: wanted LoRA matrices of linear layers"
             )
         if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
             raise ModelFolderError(f"{path}: {name} holds numbers that are not finite")

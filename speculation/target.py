@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.modeling_outputs import MoeModelOutputWithPast
 
 from speculation.architectures import Architecture, architecture_of
 from speculation.architectures import ModelFolderError as ModelFolderError
@@ -32,11 +31,24 @@ def feature_layers(layer_count: int) -> tuple[int, int, int]:
     return (min(2, layer_count - 1), layer_count // 2, max(layer_count - 3, 0))
 
 
+class States:
+    """What a decoder gives: its last hidden states, and nothing of all else it could be asked."""
+
+    def __init__(self, last_hidden_state: Tensor) -> None:
+        self.last_hidden_state = last_hidden_state
+
+    def __getitem__(self, place: int) -> Tensor:
+        return (self.last_hidden_state,)[place]
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
 class Passed(nn.Module):
     """Stands where a model's decoder does and gives the hidden states that it is handed."""
 
-    def forward(self, *_: Any, inputs_embeds: Any, **__: Any) -> MoeModelOutputWithPast:
-        return MoeModelOutputWithPast(last_hidden_state=inputs_embeds)
+    def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> States:
+        return States(inputs_embeds)
 
 
 def without_decoder(model: nn.Module) -> nn.Module:

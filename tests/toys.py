@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 from speculation.head import Head, head_config, save_head
 from speculation.target import Target, load_target
@@ -75,4 +82,55 @@ def toy_draft_folder(target_folder: Path, folder: Path, *, seed: int = 0) -> Pat
     head = Head(head_config(target, draft_vocab=64))
     head.choose_tokens(torch.randperm(target.vocab_size)[:64].sort().values)
     save_head(head, folder)
+    return folder
+
+
+SLIDING = {"sliding_window": 8}
+CAPPED = {"attn_logit_softcapping": 4.0, "final_logit_softcapping": 3.0}
+MIXED = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "image_size": 28}
+# A name -> transformers' model_type and what it needs beside `toy_architecture_folder`'s own.
+ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {}),
+    "smollm2": ("llama", {"head_dim": None, "num_key_value_heads": None, "tied": True}),
+    "mistral": ("mistral", {**SLIDING}),
+    "qwen2": ("qwen2", {}),
+    "qwen2 sliding": ("qwen2", {**SLIDING, "use_sliding_window": True, "max_window_layers": 1}),
+    "qwen3": ("qwen3", {}),
+    "qwen3 sliding": ("qwen3", {**SLIDING, **MIXED, "use_sliding_window": True}),
+    "gemma2": ("gemma2", {**SLIDING, **CAPPED, **MIXED, "query_pre_attn_scalar": 8}),
+    "gemma3": ("gemma3_text", {**SLIDING, **MIXED, "query_pre_attn_scalar": 8}),
+    "gemma3 nested": ("gemma3", {**SLIDING, **MIXED, "query_pre_attn_scalar": 8}),
+    "phi3": ("phi3", {"sliding_window": 16}),
+    "smollm3": ("smollm3", {"no_rope_layer_interval": 2}),
+    "smollm3 sliding": (
+        "smollm3",
+        {**SLIDING, "no_rope_layer_interval": 2, "use_sliding_window": True},
+    ),
+}
+
+
+def toy_architecture_folder(folder: Path, model_type: str, /, seed: int = 0, **asked: Any) -> Path:
+    """A random model of 3 layers of one of transformers' architectures, float32; no tokenizer."""
+    options = {
+        **{"vocab_size": 120, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3},
+        **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8},
+        **{"max_position_embeddings": 256, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+        **{"initializer_range": 0.4, "tie_word_embeddings": asked.pop("tied", False)},
+        **asked,
+    }
+    if model_type == "gemma3":
+        vision = {**VISION, "num_attention_heads": 2, "patch_size": 14}
+        options = {"text_config": options, "vision_config": vision, "mm_tokens_per_image": 4}
+        options["tie_word_embeddings"] = False
+    torch.manual_seed(seed)
+    config = AutoConfig.for_model(model_type, **options)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() == 1:
+                weight.add_(torch.randn_like(weight) * 0.5)  # norms that are left out are seen
+            elif "embed" in name:
+                weight.mul_(0.3)  # a model of what came before, not only of the last token
+    model.save_pretrained(folder)
     return folder
