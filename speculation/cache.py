@@ -104,6 +104,20 @@ class RowCache:
         for stored in (*self.keys, *self.values):
             stored[row, :, :length] = stored[source, :, :length]
 
+    def read(self, row: int, start: int, end: int) -> tuple[Tensor, Tensor]:
+        """A copy of row `row`'s keys and values from `start` to `end`, [layers, H, T, D] each."""
+        keys, values = (
+            torch.stack([layer[row, :, start:end] for layer in stored])
+            for stored in (self.keys, self.values)
+        )
+        return keys, values
+
+    def write(self, row: int, start: int, keys: Tensor, values: Tensor) -> None:
+        """Store what `read` gave, from `start` on."""
+        for stored, layers in ((self.keys, keys), (self.values, values)):
+            for layer, new in zip(stored, layers, strict=True):
+                layer[row, :, start : start + new.shape[1]] = new
+
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """What transformers asks where no positions are given; ours always are."""
         return self._end - self._positions.shape[1]

@@ -7,6 +7,7 @@ chunk a step, so that long prompts do not stall the sequences that are decoding.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -15,17 +16,25 @@ import torch
 from torch import Tensor
 
 from speculation.cache import MOST_DRAFTED
-from speculation.drafters import Ask, Drafter, Proposal
-from speculation.sampling import draw, probabilities, stream
+from speculation.drafters import Drafter
+from speculation.drafting import Drafting, OnFault, ignore
+from speculation.history import Past
+from speculation.judging import VERIFICATIONS, Draft, judge
+from speculation.prefixes import BLOCK, Prefixes
+from speculation.requests import Limits, check
 from speculation.sequence import Event, Request, Running, TokenLogprobs
+from speculation.streams import Key
 from speculation.target import Target
-from speculation.verification import accept_count, greedy_accept_count, next_probs
 
 PREFILL_CHUNK = 256  # tokens
 
 # Told of every committed position: request id, the target's states there [T, 3H] (None unless a
 # drafter reads them), and the logits [T', V] that the emitted tokens were drawn from.
 Observer = Callable[[str, Tensor | None, Tensor], None]
+
+
+def _entropy() -> int:
+    return secrets.randbits(62)
 
 
 class Engine:
@@ -43,21 +52,34 @@ class Engine:
         draft_len: int = 4,
         slots: int = 8,
         max_len: int = 1024,
+        token_count: int | None = None,  # ids from here on name no token; None: all do
+        prefix_tokens: int = 0,  # of prompt beginnings kept for other prompts
+        verification: str = "rejection",  # or "block"
         observer: Observer | None = None,
+        on_fault: OnFault = ignore,
         clock: Callable[[], float] = time.monotonic,
+        entropy: Callable[[], int] = _entropy,  # seeds of requests that bring none
     ) -> None:
         if default not in drafters:
             raise ValueError(f"default drafter {default!r}: wanted one of {sorted(drafters)}")
         if not 0 <= draft_len <= MOST_DRAFTED:
             raise ValueError(f"draft_len {draft_len}: wanted 0 to {MOST_DRAFTED}")
+        if verification not in VERIFICATIONS:
+            raise ValueError(f"verification {verification!r}: wanted one of {list(VERIFICATIONS)}")
         self.target, self.drafters = target, dict(drafters)
         self.default, self.draft_len = default, draft_len
         self.slots, self.max_len = slots, max_len
         for drafter in self.drafters.values():
             if drafter.feature_layers:
                 target.capture(drafter.feature_layers)
-        self._observer, self._clock = observer, clock
+        self._drafting = Drafting(
+            self.drafters, vocab_size=target.vocab_size, clock=clock, on_fault=on_fault
+        )
+        self._verification = VERIFICATIONS[verification]
+        self._observer, self._clock, self._entropy = observer, clock, entropy
+        self._token_count = target.vocab_size if token_count is None else token_count
         self._cache = target.new_cache(rows=slots, max_len=max_len)
+        self._prefixes = Prefixes(0 if observer is not None else prefix_tokens)
         self._running: list[Running] = []
         self._prefilling: Running | None = None  # owns the row after the running ones
         self._waiting: deque[Running] = deque()
@@ -77,29 +99,34 @@ class Engine:
 
     def submit(self, request: Request) -> None:
         """Queue `request`. Raises ValueError for what this engine cannot serve."""
-        length = len(request.prompt_ids)
-        if not request.prompt_ids or request.max_tokens < 1:
-            raise ValueError(
-                f"{length} prompt tokens, max_tokens {request.max_tokens}: wanted 1 or more of each"
-            )
-        if length + request.max_tokens > self.max_len:
-            raise ValueError(
-                f"{length} prompt tokens and max_tokens {request.max_tokens} exceed the context of "
-                f"{self.max_len} tokens: shorten one of them"
-            )
-        worst = max(request.prompt_ids)
-        if worst >= self.target.vocab_size or min(request.prompt_ids) < 0:
-            raise ValueError(f"token id {worst}: wanted 0 to {self.target.vocab_size - 1}")
         drafter = self.default if request.drafter is None else request.drafter
-        if drafter not in self.drafters:
-            raise ValueError(f"drafter {drafter!r}: wanted one of {sorted(self.drafters)}")
         draft_len = self.draft_len if request.draft_len is None else request.draft_len
-        if not 0 <= draft_len <= MOST_DRAFTED:
-            raise ValueError(f"draft_len {draft_len}: wanted 0 to {MOST_DRAFTED}")
-        sequence = Running(request, drafter, draft_len, self._clock())
-        sequence.tokens = list(request.prompt_ids)
-        if request.sampling.seed is not None:
-            sequence.seed = request.sampling.seed
+        check(
+            request,
+            Limits(
+                max_len=self.max_len,
+                token_count=self._token_count,
+                drafters=tuple(self.drafters),
+                adapters=tuple(self.target.adapters),
+            ),
+        )
+        sampling = request.sampling
+        seed = self._entropy() if sampling.seed is None else sampling.seed
+        sequence = Running(
+            request,
+            drafter,
+            draft_len,
+            self._clock(),
+            Key(seed, request.choice),
+            Past(
+                sampling,
+                request.prompt_ids,
+                vocab_size=self.target.vocab_size,
+                stop_ids=request.stop_ids,
+                device=self.target.device,
+            ),
+            list(request.prompt_ids),
+        )
         self._waiting.append(sequence)
 
     def cancel(self, request_id: str) -> None:
@@ -127,7 +154,7 @@ class Engine:
         # Before any running row ends: that moves the row being prefilled.
         if self._prefilling is not None and self._prefilling.request.id in cancelled:
             sequence, self._prefilling = self._prefilling, None
-            self.drafters[sequence.drafter].forget(len(self._running))
+            self._drafting.forget(sequence, len(self._running))
             sequence.first_token = self._clock()
             events.append(self._event(sequence, [], (), "cancelled"))
         for sequence in [s for s in self._running if s.request.id in cancelled]:
@@ -136,121 +163,120 @@ class Engine:
         return events
 
     def _prefill(self) -> list[Event]:
+        row = len(self._running)
         if self._prefilling is None:
-            if not self._waiting or len(self._running) == self.slots:
+            if not self._waiting or row == self.slots:
                 return []
             self._prefilling = self._waiting.popleft()
             self._prefilling.admitted = self._clock()
-        sequence, row = self._prefilling, len(self._running)
+            self._reuse(self._prefilling, row)
+        sequence = self._prefilling
         chunk = sequence.tokens[sequence.prefilled : sequence.prefilled + PREFILL_CHUNK]
         positions = torch.arange(sequence.prefilled, sequence.prefilled + len(chunk))
         hidden, features = self.target.forward(
-            self._tensor([chunk]), positions[None].to(self.target.device), self._cache, [row]
+            self._tensor([chunk]),
+            positions[None].to(self.target.device),
+            self._cache,
+            [row],
+            [sequence.request.adapter],
         )
-        self._observe(sequence, row, features, 0, len(chunk))
+        states = None if features is None else features[0]
+        self._drafting.observe(sequence, row, sequence.prefilled, states)
+        if states is not None and self._prefixes.capacity:
+            sequence.states.append(states)
         sequence.prefilled += len(chunk)
         sequence.plain_forwards += 1
         if sequence.prefilled < len(sequence.tokens):
             if self._observer is not None:
-                self._observer(
-                    sequence.request.id, None if features is None else features[0], hidden[0, :0]
-                )
+                self._observer(sequence.request.id, states, hidden[0, :0])
             return []
-        logits = self.target.logits(hidden[:, -1])  # [1, V]
+        self._keep(sequence, row)
+        logits = self._logits(hidden[:, -1:])  # [1, 1, V]
         if self._observer is not None:
-            self._observer(sequence.request.id, None if features is None else features[0], logits)
-        sampling = sequence.request.sampling
-        if sampling.greedy:
-            token = int(logits[0].argmax())
-        else:
-            purpose = stream(sequence.seed, len(sequence.tokens), "pick")
-            token = int(draw(probabilities(logits, sampling), [purpose])[0])
+            self._observer(sequence.request.id, states, logits[0])
+        _, added = judge(logits, [self._draft(sequence, [], None)])
         self._prefilling = None
         self._running.append(sequence)
         sequence.first_token = self._clock()
-        return [self._commit(sequence, [token], logits, drafted=0, accepted=0, prefill=True)]
+        return [self._commit(sequence, added, logits[0], drafted=0, accepted=0, prefill=True)]
+
+    def _reuse(self, sequence: Running, row: int) -> None:
+        """Begin with the keys, values and states of an earlier prompt, as far as it was the same."""
+        blocks = self._prefixes.match(sequence.request.adapter, sequence.tokens)
+        for place, (keys, values, *states) in enumerate(blocks):
+            self._cache.write(row, place * BLOCK, keys, values)
+            sequence.states.extend(states)
+        sequence.prefilled = sequence.cached = len(blocks) * BLOCK
+        if sequence.states:
+            self._drafting.observe(sequence, row, 0, torch.cat(sequence.states))
+
+    def _keep(self, sequence: Running, row: int) -> None:
+        """Let other prompts begin as this one did."""
+        if not self._prefixes.capacity:
+            return
+        states = torch.cat(sequence.states) if sequence.states else None
+
+        def save(start: int, end: int) -> tuple[Tensor, ...]:
+            keys, values = self._cache.read(row, start, end)
+            return (keys, values) if states is None else (keys, values, states[start:end].clone())
+
+        self._prefixes.add(sequence.request.adapter, sequence.request.prompt_ids, save)
+        sequence.states = []
 
     def _round(self) -> list[Event]:
         rows = list(range(len(self._running)))
-        drafts, laws = self._draft()
-        width = max(map(len, drafts))
+        drafts = [
+            self._draft(sequence, ids, law)
+            for sequence, (ids, law) in zip(
+                self._running, self._drafting.propose(self._running), strict=True
+            )
+        ]
+        width = max(len(draft.ids) for draft in drafts)
         feeds = [
-            [s.tokens[-1], *draft, *[s.tokens[-1]] * (width - len(draft))]
+            [s.tokens[-1], *draft.ids, *[s.tokens[-1]] * (width - len(draft.ids))]
             for s, draft in zip(self._running, drafts, strict=True)
         ]
         first = self._tensor([len(s.tokens) - 1 for s in self._running])
         positions = first[:, None] + torch.arange(width + 1, device=first.device)
-        hidden, features = self.target.forward(self._tensor(feeds), positions, self._cache, rows)
-        logits = self.target.logits(hidden)  # [B, K + 1, V]
-        ids = self._tensor(feeds)[:, 1:]
-        lens = self._tensor([len(draft) for draft in drafts])
-        accepted, added = self._verify(logits, ids, lens, laws)
+        began = self._clock()
+        hidden, features = self.target.forward(
+            self._tensor(feeds),
+            positions,
+            self._cache,
+            rows,
+            [s.request.adapter for s in self._running],
+        )
+        logits = self._logits(hidden)  # [B, K + 1, V]
+        accepted, added = judge(logits, drafts, self._verification)
+        self._drafting.timed_step(self._clock() - began)
         events, ended = [], []
         for row, sequence in enumerate(self._running):
-            block = [*drafts[row][: accepted[row]], added[row]]
+            block = [*drafts[row].ids[: accepted[row]], added[row]]
+            states = None if features is None else features[row, : len(block)]
             rows_used = logits[row, : len(block)]
             event = self._commit(
-                sequence, block, rows_used, drafted=len(drafts[row]), accepted=accepted[row]
+                sequence, block, rows_used, drafted=len(drafts[row].ids), accepted=accepted[row]
             )
             if event.outcome is None:
-                self._observe(sequence, row, features, row, len(block))
+                # The fed tokens' states: those of the block but its last, and of the one before.
+                self._drafting.observe(sequence, row, len(sequence.tokens) - 1 - len(block), states)
+            else:
+                ended.append(sequence)
             if self._observer is not None:
-                states = None if features is None else features[row, : len(block)]
                 self._observer(sequence.request.id, states, rows_used[: len(event.token_ids)])
             events.append(event)
-            if event.outcome is not None:
-                ended.append(sequence)
         for sequence in ended:
             self._leave(sequence)
         return events
 
-    def _draft(self) -> tuple[list[list[int]], list[Tensor | None]]:
-        """Each running row's drafted tokens and the law they came from (None: one-hot)."""
-        drafts: list[list[int]] = [[] for _ in self._running]
-        laws: list[Tensor | None] = [None] * len(self._running)
-        asks: dict[str, list[Ask]] = {}
-        for row, sequence in enumerate(self._running):
-            length = sequence.wanted()
-            if length > 0:
-                sampling = sequence.request.sampling
-                ask = Ask(row, sequence.tokens, length, sampling, sequence.seed)
-                asks.setdefault(sequence.drafter, []).append(ask)
-        for name, wanted in asks.items():
-            proposal: Proposal = self.drafters[name].propose(wanted)
-            for place, ask in enumerate(wanted):
-                drafts[ask.row] = proposal.ids[place]
-                laws[ask.row] = None if proposal.probs is None else proposal.probs[place]
-        return drafts, laws
+    def _draft(self, sequence: Running, ids: Sequence[int], law: Tensor | None) -> Draft:
+        return Draft(ids, law, sequence.past, sequence.key, len(sequence.tokens))
 
-    def _verify(
-        self, logits: Tensor, ids: Tensor, lens: Tensor, laws: Sequence[Tensor | None]
-    ) -> tuple[list[int], list[int]]:
-        """Each row's accepted count and the token that the target adds."""
-        samplings = [s.request.sampling for s in self._running]
-        if all(sampling.greedy for sampling in samplings):
-            best = logits.argmax(dim=-1)
-            accepted = greedy_accept_count(best, ids, lens)
-            return accepted.tolist(), best.gather(1, accepted[:, None])[:, 0].tolist()
-        batch, width = ids.shape
-        target_probs = torch.stack(
-            [probabilities(row, sampling) for row, sampling in zip(logits, samplings, strict=True)]
-        )
-        draft_probs = torch.zeros_like(target_probs[:, :width]).scatter_(2, ids[..., None], 1.0)
-        for row, law in enumerate(laws):
-            if law is not None:
-                draft_probs[row, : len(law)] = law
-        keys = [(s.seed, len(s.tokens)) for s in self._running]
-        uniform = torch.stack(
-            [
-                torch.rand(width, generator=stream(*key, "accept"), dtype=torch.float32)
-                for key in keys
-            ]
-        ).to(logits.device)
-        accepted = accept_count(target_probs[:, :width], draft_probs, ids, lens, uniform)
-        law = next_probs(target_probs, draft_probs, ids, lens, accepted)
-        added = draw(law, [stream(*key, "pick") for key in keys])
-        assert batch == len(added)
-        return accepted.tolist(), added.tolist()
+    def _logits(self, hidden: Tensor) -> Tensor:
+        logits = self.target.logits(hidden)
+        if self._token_count < logits.shape[-1]:  # rows of the output layer that are no tokens
+            logits[..., self._token_count :] = float("-inf")
+        return logits
 
     def _commit(
         self,
@@ -287,28 +313,16 @@ class Engine:
             found,
             outcome,
             sequence.counts(),
+            cached=sequence.cached,
             queue_seconds=sequence.admitted - sequence.submitted,
             prefill_seconds=max(sequence.first_token - sequence.admitted, 0.0),
             decode_seconds=self._clock() - sequence.first_token if sequence.first_token else 0.0,
         )
 
-    def _observe(
-        self, sequence: Running, row: int, features: Tensor | None, place: int, count: int
-    ) -> None:
-        """Tell the drafter of `count` committed positions, the last block's fed tokens."""
-        drafter = self.drafters[sequence.drafter]
-        if not drafter.feature_layers or features is None:
-            return
-        if self._prefilling is sequence:
-            start = sequence.prefilled
-        else:
-            start = len(sequence.tokens) - 1 - count
-        drafter.observe(row, start, features[place, :count])
-
     def _leave(self, sequence: Running) -> None:
         """Free a row: the last one takes its place, and the one being prefilled follows."""
         row = self._running.index(sequence)
-        self.drafters[sequence.drafter].forget(row)
+        self._drafting.forget(sequence, row)
         last = self._running.pop()
         if last is not sequence:
             self._running[row] = last
@@ -319,7 +333,7 @@ class Engine:
 
     def _move(self, sequence: Running, source: int, row: int, length: int) -> None:
         self._cache.move(source, row, length)
-        self.drafters[sequence.drafter].move(source, row)
+        self._drafting.move(sequence, source, row)
 
     def _tensor(self, values: Sequence[object]) -> Tensor:
         return torch.tensor(values, dtype=torch.long, device=self.target.device)

@@ -5,12 +5,15 @@ Token ids only. `Request` and `Event` are the engine's two sides.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from torch import Tensor
+
+from speculation.history import Past
 from speculation.records import Counts
 from speculation.sampling import Sampling
+from speculation.streams import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,8 @@ class Request:
     # Called with all emitted ids after each block: how many of them there are when a stop string
     # is complete, or None. What a stop string is, the caller knows.
     ends: Callable[[Sequence[int]], int | None] | None = None
+    choice: int = 0  # which of several answers to one prompt: each draws for itself
+    adapter: str | None = None  # one of the target's LoRA adapters; None is the target as it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,8 @@ class Event:
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] = ()
     outcome: str | None = None  # "stop", "length", "cancelled"; None while it runs
-    counts: Counts | None = None  # with the outcome, as are the times
+    counts: Counts | None = None  # with the outcome, as is what follows
+    cached: int = 0  # tokens of the prompt that came from another's
     queue_seconds: float = 0.0
     prefill_seconds: float = 0.0  # from admission to the first token
     decode_seconds: float = 0.0  # from the first token to the last
@@ -60,9 +66,12 @@ class Running:
     drafter: str
     draft_len: int
     submitted: float
-    seed: int = field(default_factory=lambda: secrets.randbits(62))
+    key: Key
+    past: Past
     tokens: list[int] = field(default_factory=list)
     prefilled: int = 0
+    cached: int = 0
+    states: list[Tensor] = field(default_factory=list)  # [T, 3H], of the prompt, while it is read
     admitted: float = 0.0
     first_token: float = 0.0
     rounds: int = 0
@@ -103,6 +112,7 @@ class Running:
             if count is not None:
                 kept, outcome = kept[: count - len(emitted)], "stop"
         self.tokens.extend(kept)
+        self.past.extend(kept)
         return kept, outcome
 
     def count_round(self, drafted: int, accepted: int, kept: int) -> None:

@@ -32,25 +32,26 @@ SERVER = """
 import sys
 from pathlib import Path
 import speculation.engine as engine
+import speculation.judging as judging
 from serving.main import serve
 from serving.settings import ServeSettings
 
 fault, home, target, port = sys.argv[1:5]
 arms = dict(arm.split("=") for arm in sys.argv[5:])
-right_count, right_verify = engine.greedy_accept_count, engine.Engine._verify
+right_count, right_judge = judging.matching_accept_count, judging.judge
 
-def one_too_many(best, ids, lens):
-    return (right_count(best, ids, lens) + 1).minimum(lens)
+def one_too_many(chosen, ids, lens):
+    return (right_count(chosen, ids, lens) + 1).minimum(lens)
 
-def bonus_of_the_place_before(self, logits, ids, lens, laws):
-    accepted, added = right_verify(self, logits, ids, lens, laws)
+def bonus_of_the_place_before(logits, drafts, *rest):
+    accepted, added = right_judge(logits, drafts, *rest)
     best = logits.argmax(dim=-1)
     return accepted, [int(best[row, max(0, count - 1)]) for row, count in enumerate(accepted)]
 
 if fault == "accepts a rejected token":
-    engine.greedy_accept_count = one_too_many
+    judging.matching_accept_count = one_too_many
 if fault == "takes the bonus from the wrong place":
-    engine.Engine._verify = bonus_of_the_place_before
+    engine.judge = bonus_of_the_place_before
 raise SystemExit(serve(ServeSettings(
     home=Path(home), port=int(port), target=Path(target), trial=True, arms=arms, threads=1,
 )))

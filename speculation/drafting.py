@@ -1,0 +1,85 @@
+"""Which drafter drafts for which row, each behind a guard, so that an odd one hurts no request.
+
+Knows drafters by name and the sequences they draft for; nothing of the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from torch import Tensor
+
+from speculation.breaker import DrafterFault
+from speculation.guard import Guarded
+from speculation.proposal import Ask, Drafter
+from speculation.sequence import Running
+
+# Told which drafter, by name, did what wrong; never any token.
+OnFault = Callable[[str, DrafterFault], None]
+
+
+def ignore(drafter: str, fault: DrafterFault) -> None:
+    """For who does not want to know."""
+
+
+class Drafting:
+    """The drafters of one engine."""
+
+    def __init__(
+        self,
+        drafters: Mapping[str, Drafter],
+        *,
+        vocab_size: int,
+        clock: Callable[[], float],
+        on_fault: OnFault = ignore,
+    ) -> None:
+        def guarded(name: str, drafter: Drafter) -> Guarded:
+            return Guarded(
+                drafter,
+                vocab_size=vocab_size,
+                clock=clock,
+                on_fault=lambda fault: on_fault(name, fault),
+            )
+
+        self.guarded = {name: guarded(name, drafter) for name, drafter in drafters.items()}
+
+    def timed_step(self, seconds: float) -> None:
+        """One round's forward of the target took this long."""
+        for drafter in self.guarded.values():
+            drafter.timed_step(seconds)
+
+    def observe(self, sequence: Running, row: int, start: int, states: Tensor | None) -> None:
+        """The target's states [T, 3H] of `row`'s committed positions from `start` on."""
+        drafter = self.guarded[sequence.drafter]
+        if drafter.feature_layers and states is not None:
+            drafter.observe(row, start, states)
+
+    def propose(self, running: Sequence[Running]) -> list[tuple[list[int], Tensor | None]]:
+        """Each row's drafted tokens and the law they came from (None: one-hot)."""
+        found: list[tuple[list[int], Tensor | None]] = [([], None) for _ in running]
+        asks: dict[str, list[Ask]] = {}
+        for row, sequence in enumerate(running):
+            length = sequence.wanted()
+            if length > 0:
+                ask = Ask(
+                    row,
+                    sequence.tokens,
+                    length,
+                    sequence.request.sampling,
+                    sequence.key.seed,
+                    sequence.key.choice,
+                    sequence.past,
+                )
+                asks.setdefault(sequence.drafter, []).append(ask)
+        for name, wanted in asks.items():
+            proposal = self.guarded[name].propose(wanted)
+            laws = proposal.probs or [None] * len(wanted)
+            for ask, ids, law in zip(wanted, proposal.ids, laws, strict=True):
+                found[ask.row] = (ids, law)
+        return found
+
+    def move(self, sequence: Running, source: int, row: int) -> None:
+        self.guarded[sequence.drafter].move(source, row)
+
+    def forget(self, sequence: Running, row: int) -> None:
+        self.guarded[sequence.drafter].forget(row)

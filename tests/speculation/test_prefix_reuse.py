@@ -1,0 +1,73 @@
+"""A prompt that begins as an earlier one did is answered as if it had been read in full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from speculation.drafters import load_drafter
+from speculation.engine import Engine
+from speculation.prefixes import BLOCK
+from speculation.sequence import Event, Request
+from speculation.target import Target, load_target
+from tests.toys import toy_draft_folder, toy_target_folder
+
+TOKENS = 24
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    home = tmp_path_factory.mktemp("toys")
+    target = toy_target_folder(home / "target")
+    return target, toy_draft_folder(target, home / "draft")
+
+
+@pytest.fixture(scope="module")
+def target(folders: tuple[Path, Path]) -> Target:
+    return load_target(folders[0])
+
+
+def prompts() -> list[tuple[int, ...]]:
+    generator = torch.Generator().manual_seed(1)
+    start = torch.randint(4, 290, (2 * BLOCK + 5,), generator=generator).tolist()
+    ends = [torch.randint(4, 290, (n,), generator=generator).tolist() for n in (7, 20, 3)]
+    return [tuple(start + end) for end in ends] + [tuple(start), tuple(start)]
+
+
+def answers(target: Target, draft: Path | str, capacity: int) -> dict[str, tuple[list[int], Event]]:
+    drafter = load_drafter(draft, target, rows=2, max_len=160)
+    engine = Engine(
+        target, {"x": drafter}, default="x", slots=2, max_len=160, prefix_tokens=capacity
+    )
+    tokens: dict[str, list[int]] = {}
+    found = {}
+    for number, prompt in enumerate(prompts()):
+        engine.submit(Request(str(number), prompt, TOKENS))
+        while not engine.idle:
+            for event in engine.step():
+                tokens.setdefault(event.id, []).extend(event.token_ids)
+                if event.outcome is not None:
+                    found[event.id] = (tokens[event.id], event)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["none", "ngram", "head"])
+def test_answers_and_counts_are_those_of_reading_it_all(
+    folders: tuple[Path, Path], target: Target, kind: str
+) -> None:
+    draft = folders[1] if kind == "head" else kind
+    whole, reused = answers(target, draft, 0), answers(target, draft, 10 * BLOCK)
+    for key, (tokens, event) in whole.items():
+        again, other = reused[key]
+        assert again == tokens
+        assert other.counts == event.counts
+        assert event.cached == 0
+    assert [reused[key][1].cached for key in sorted(reused)] == [0] + [2 * BLOCK] * 4
+
+
+def test_a_store_too_small_for_a_block_reuses_nothing(
+    folders: tuple[Path, Path], target: Target
+) -> None:
+    assert all(event.cached == 0 for _, event in answers(target, "none", BLOCK - 1).values())
