@@ -2,13 +2,14 @@
 
 Knows batch sizes, contexts, widths and seconds; knows nothing of tokens, clocks or models. Timings
 of a shared machine are noisy: a stall may take twenty times a round, and the machine's speed drifts
-by tens of percent over minutes. So a cell's figure is a median of its latest samples, and every
-sample is divided by the machine's common drift first: what counts here are ratios, and one
+by tens of percent over minutes. So no sample moves a figure far, and every sample
+is divided by the machine's common drift first: what counts here are ratios, and one
 length of draft is not dear because it was last tried in a bad minute.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import deque
 from collections.abc import Sequence
@@ -21,8 +22,15 @@ from speculation.hazards import MOST_DRAFTED, expected_tokens
 
 Floats = NDArray[np.float64]
 
-WINDOW = 16  # samples of a cell that count; half of them must change before its figure does
-DRIFT_GAIN, DRIFT_CLIP = 0.1, 0.3  # of the machine's speed, per round, in logarithms
+WINDOW = 16  # samples of a cell that count when it is weighed against another
+FIRST = 5  # samples of a cell of which the median is taken; later ones move it
+CLIP = 0.3  # in logarithms: what lies farther off counts as so far
+# A figure moves a little where it is sampled each round, and more where seldom. The drift moves
+# by the same clipped surprise, and by much more: so the two cannot creep apart, which would leave
+# behind the figures that are seldom sampled, and a lasting change of speed is the machine's.
+DRIFT_GAIN = 0.3
+LEAST_GAIN, MOST_GAIN, GAIN_ROUNDS = 0.02, 0.15, 300.0
+STALE_ROUNDS = 1000.0  # a sample's weight, beside other K's, falls to 1/e over so many rounds
 SLOPE = 0.03  # of a forward's fixed cost, per token of its width: believed until measured
 NEIGHBOUR = 0.25  # what a sample says of a draft one token longer or shorter
 OTHER_BUCKET = 0.02  # what a sample says of the nearest other bucket
@@ -30,6 +38,7 @@ _LENGTHS = np.arange(MOST_DRAFTED + 1.0)
 _KERNEL = NEIGHBOUR ** np.abs(_LENGTHS[:, None] - _LENGTHS[None, :])
 
 
+@functools.cache
 def batch_bucket(batch: int) -> int:
     """The nearest, in ratio, of 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, ...
 
@@ -44,6 +53,7 @@ def batch_bucket(batch: int) -> int:
     return min(near, key=lambda bucket: abs(math.log(bucket / max(batch, 1))))
 
 
+@functools.cache
 def context_bucket(context: int) -> int:
     """The smallest of 256, 1,024, 4,096, ... that holds `context` tokens."""
     bucket = 256
@@ -156,7 +166,7 @@ class Costs:
         """Samples that count of this bucket's plain and of its wider target forwards."""
         return self._target.samples(batch, context)
 
-    def reading_seconds(self, tokens: int) -> float:
+    def reading_seconds(self, tokens: float) -> float:
         """For the draft to read `tokens` committed tokens; 0 until that was seen."""
         if not self._reading:
             return 0.0
@@ -167,7 +177,7 @@ class Costs:
         if usual is None:
             return 0.0
         surprise = math.log(max(seconds, _SHORTEST)) - usual - self._drift
-        self._drift += DRIFT_GAIN * min(max(surprise, -DRIFT_CLIP), DRIFT_CLIP)
+        self._drift += DRIFT_GAIN * _clipped(surprise)
         return surprise
 
 
@@ -175,17 +185,24 @@ _SHORTEST = 1e-9  # seconds; no clock tells less apart
 
 
 class _Cells:
-    """One bucket's samples by K: logarithms of seconds, the drift taken out."""
+    """One bucket's figure by K: a logarithm of seconds, the drift taken out."""
 
     def __init__(self) -> None:
-        self.windows: list[deque[float]] = [deque(maxlen=WINDOW) for _ in _LENGTHS]
-        self.median = np.zeros(len(_LENGTHS))
+        self.first: list[list[float]] = [[] for _ in _LENGTHS]
+        self.figure = np.zeros(len(_LENGTHS))
         self.count = np.zeros(len(_LENGTHS))
+        self.added = np.zeros(len(_LENGTHS))  # when, in samples of the table
 
-    def add(self, length: int, value: float) -> None:
-        self.windows[length].append(value)
-        self.median[length] = _lower_median(self.windows[length])
-        self.count[length] = len(self.windows[length])
+    def add(self, length: int, value: float, now: int) -> None:
+        """Move a figure by a clipped step, a larger one the longer it went without a sample."""
+        gap, self.added[length] = now - self.added[length], now
+        count = self.count[length] = self.count[length] + 1
+        if count <= FIRST:
+            self.first[length].append(value)
+            self.figure[length] = _lower_median(self.first[length])
+            return
+        gain = max(1.0 / count, min(gap / GAIN_ROUNDS, MOST_GAIN), LEAST_GAIN)
+        self.figure[length] += gain * _clipped(value - self.figure[length])
 
 
 class _Table:
@@ -205,8 +222,8 @@ class _Table:
     def add(self, rows: int, context: int, length: int, seconds: float, drift: float) -> None:
         key = (batch_bucket(rows), context_bucket(context))
         cells = self._buckets.setdefault(key, _Cells())
-        cells.add(length, math.log(max(seconds, _SHORTEST)) - drift)
         self._added += 1
+        cells.add(length, math.log(max(seconds, _SHORTEST)) - drift, self._added)
         if self._added < 64 or self._added % 16 == 0:
             self._fit()
 
@@ -215,7 +232,7 @@ class _Table:
         cells = self._buckets.get((batch_bucket(rows), context_bucket(context)))
         if cells is None or cells.count[length] < 3:
             return None
-        return float(cells.median[length])
+        return float(cells.figure[length])
 
     def samples(self, rows: int, context: int) -> tuple[int, int]:
         cells = self._buckets.get((batch_bucket(rows), context_bucket(context)))
@@ -242,8 +259,11 @@ class _Table:
     def _offsets(self, key: tuple[int, int]) -> tuple[Floats, Floats]:
         """A bucket's weighted distance from the line at each K, in logarithms, and the weights."""
         cells = self._buckets[key]
-        off = cells.count * (cells.median - np.log(self._expected(key[0])))
-        return _KERNEL @ off, _KERNEL @ cells.count
+        fresh = np.minimum(cells.count, WINDOW) * np.exp(
+            (cells.added - cells.added.max()) / STALE_ROUNDS
+        )
+        off = fresh * (cells.figure - np.log(self._expected(key[0])))
+        return _KERNEL @ off, _KERNEL @ fresh
 
     def _expected(self, rows: int) -> Floats:
         fixed, growing = self._features(rows)
@@ -275,7 +295,7 @@ class _Table:
         for (batch, _), cells in self._buckets.items():
             fixed, growing = self._features(batch)
             seen = cells.count > 0
-            scale = cells.count[seen] ** 0.5 / np.exp(cells.median[seen])
+            scale = cells.count[seen] ** 0.5 / np.exp(cells.figure[seen])
             rows.append(np.stack([fixed[seen] * scale, growing[seen] * scale, scale]))
             rows[-1][2] = cells.count[seen] ** 0.5
         every = np.concatenate(rows, axis=1)  # [3, cells]
@@ -300,6 +320,10 @@ def _rising(curve: Floats) -> Floats:
     below = np.minimum.accumulate(curve[::-1])[::-1]
     rising: Floats = (above + below) / 2
     return rising
+
+
+def _clipped(surprise: float) -> float:
+    return min(max(surprise, -CLIP), CLIP)
 
 
 def _lower_median(values: Sequence[float] | deque[float]) -> float:

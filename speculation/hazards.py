@@ -7,6 +7,7 @@ Kaplan-Meier estimate, so rounds of different lengths, and blocks cut by the end
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 MOST_DRAFTED = 16  # positions kept; the cache's own limit
 DEFAULT_HAZARD = 0.6  # before anything is known; a draft worth serving is near it
 MEMORY_ROUNDS = 300  # an old round's weight falls to 1/e over so many newer ones
-PRIOR_ROUNDS = 8.0  # weight of what was believed before anything was counted
+PRIOR_ROUNDS = 4.0  # weight of what was believed before anything was counted
 # A request's acceptance strays from the pool's with an intra-request correlation of about 0.10;
 # a beta-binomial with it pulls towards the pool with (1 - 0.10) / 0.10 judged tokens.
 PRIOR_JUDGED = 9.0
@@ -67,7 +68,7 @@ class RequestHazards:
             return 0.0
         pooled = self.expected / self.judged
         own = (self.accepted + PRIOR_JUDGED * pooled) / (self.judged + PRIOR_JUDGED)
-        return float(_log_odds(own) - _log_odds(pooled))
+        return _log_odds(own) - _log_odds(pooled)
 
 
 class PooledHazards:
@@ -97,27 +98,35 @@ class PooledHazards:
         """
         if self._hazards is None:
             found, moved = [], 1.0
-            for position, believed in enumerate(self._believed):
+            counts = zip(self._judged.tolist(), self._accepted.tolist(), strict=True)
+            for believed, (judged, accepted) in zip(self._believed, counts, strict=True):
                 odds = _odds(believed)
                 prior = odds * moved / (1.0 + odds * moved)
-                judged, accepted = self._judged[position], self._accepted[position]
                 hazard = (accepted + PRIOR_ROUNDS * prior) / (judged + PRIOR_ROUNDS)
                 found.append(hazard)
                 moved = _odds(hazard) / odds
             self._hazards = np.array(found)
         return self._hazards
 
-    def add(self, request: RequestHazards, judged: int, accepted: int) -> None:
-        """Count one round of `request`: positions 1 to `judged`, of which `accepted` were kept."""
-        request.add(judged, accepted, float(self.hazards[:judged].sum()))
-        fade = 1.0 - 1.0 / MEMORY_ROUNDS
+    def add(self, round_: Sequence[tuple[RequestHazards, int, int]]) -> None:
+        """Count one round of each request: of positions 1 to `judged`, 1 to `accepted` were kept.
+
+        Each item is (request, judged, accepted), with judged at least 1.
+        """
+        if not round_:
+            return
+        expected = np.cumsum(self.hazards).tolist()
+        fade = (1.0 - 1.0 / MEMORY_ROUNDS) ** len(round_)
         self._judged *= fade
         self._accepted *= fade
-        self._judged[:judged] += 1.0
-        self._accepted[:accepted] += 1.0
+        for request, judged, accepted in round_:
+            request.add(judged, accepted, expected[judged - 1])
+            self._judged[:judged] += 1.0
+            self._accepted[:accepted] += 1.0
         self._hazards = None
-        if request.piece_judged >= PIECE_JUDGED:
-            self.close_piece(request)
+        for request, _, _ in round_:
+            if request.piece_judged >= PIECE_JUDGED:
+                self.close_piece(request)
 
     def close_piece(self, request: RequestHazards) -> None:
         """Weigh a request as one piece of evidence that acceptance has collapsed.
@@ -132,11 +141,17 @@ class PooledHazards:
                 self.restart()
         request.piece_judged = request.piece_accepted = request.piece_expected = 0.0
 
-    def restart(self) -> None:
-        """Believe what is believed, but with so little weight that a few rounds change it."""
-        self._believed = self.hazards.tolist()
-        self._judged[:] = 0.0
-        self._accepted[:] = 0.0
+    def restart(self, *, rounds: float = 0.0, shift: float = 0.0) -> None:
+        """Believe what is believed, but with the weight of `rounds` at most: few change it.
+
+        `shift` is added to its log-odds: how the latest requests differed.
+        """
+        moved = math.exp(shift)
+        odds = [_odds(hazard) * moved for hazard in self.hazards.tolist()]
+        self._believed = [each / (1.0 + each) for each in odds]
+        kept = min(1.0, rounds / max(self._judged[0], 1.0))
+        self._judged *= kept
+        self._accepted *= kept
         self._lost = 0.0
         self._hazards = None
 
@@ -156,4 +171,4 @@ def _odds(hazard: float) -> float:
 
 
 def _log_odds(hazard: float) -> float:
-    return float(np.log(_odds(hazard)))
+    return math.log(_odds(hazard))

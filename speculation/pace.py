@@ -12,19 +12,24 @@ E(K), each with its own hazards. Alone in the batch, a request has a K of its ow
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
 
-from speculation.costs import Costs, RoundCosts, speedup
+from speculation.costs import Costs, Floats, RoundCosts, batch_bucket, context_bucket, speedup
 from speculation.hazards import MOST_DRAFTED, PooledHazards, RequestHazards, shifted_tokens
 
 # The first rounds of a drafter: a plain one between, since every ratio has it below the line.
 LESSONS = (0, 4, 0, 2, 4, 0, 1, 6, 0, 3, 4, 0, 2, 8, 0, 4, 1, 0, 3, 5, 0, 2, 4, 0)
 LESSON_ROUNDS = 64  # drafted rounds of single rows after which the lessons end in any case
-ON, OFF = 1.05, 1.0  # S above which drafting starts, and below which it ends
+TURNED = 12  # requests in a row for which drafting did not pay, before drafting is off
+REJECTED = 0.15  # of S, lost to fallen hazards alone, makes it rejections that ended drafting
+KEPT_ROUNDS = 60.0  # the pool's weight when costs ended it: enough for K, little beside new rounds
+ON, OFF = 1.05, 1.01  # S above which drafting starts, and below which it ends
+PAID_MEMORY = 2000.0  # steps; longer than a collapse takes to be noticed
 PATIENCE = 20  # engine steps in a row below OFF before drafting is off
 PROBE_STEPS, PROBE_EVERY = 5, 500  # so at most 10 steps of any 1,000 are probes
 PROBE_SHARE = 0.01  # of all seconds, at most, spent on what probes cost beyond plain rounds
@@ -33,14 +38,15 @@ REFERENCE_EVERY = (8, 200)  # steps, at least and at most, between plain ones
 ENOUGH = 8  # samples of a bucket's plain forward before it is trusted
 SURPRISE = 0.15  # log-seconds: a plain round so far from what was expected is soon repeated
 STRAY_EVERY = 24  # drafting steps between two at K + 1 or K - 1
+LOOK_EVERY = 4  # steps that share one estimate of the costs, while the load is the same
 ANSWER_TOKENS, ANSWER_MEMORY = 64.0, 20.0  # an answer's length until known; requests remembered
 
 
 class State(StrEnum):
     LEARNING = "learning"
     DRAFTING = "drafting"
-    OFF_BY_REJECTION = "off_by_rejection"  # the hazards that once paid would pay now
-    OFF_BY_COST = "off_by_cost"  # they would not: the load is too high, or the draft too dear
+    OFF_BY_REJECTION = "off_by_rejection"  # with the hazards it once had, drafting would pay
+    OFF_BY_COST = "off_by_cost"  # it would not: the load is too high, or the draft too dear
 
 
 @dataclass(slots=True)
@@ -48,6 +54,8 @@ class RequestPace:
     """What a request keeps for `Pace` while it runs; a new one for each request."""
 
     hazards: RequestHazards = field(default_factory=RequestHazards)
+    worth: bool | None = None  # whether drafting paid for it when last decided; None: never decided
+    seen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +112,13 @@ class Pace:
         self.probe_steps = 0  # engine steps in which a row drafted to keep acceptance known
         self._most = most
         self._pool = PooledHazards(initial_hazards)
-        self._paid = self._pool.hazards  # the latest hazards with which drafting paid
-        self._on = True
+        self._paid = self._pool.hazards  # hazards with which drafting paid, of late
+        self._on, self._off = True, State.OFF_BY_COST
         self._lessons, self._lesson_rounds = 0, 0
         self._below = 0
+        # Shifts of the requests that ended, one after another, with drafting not paying for them:
+        # each turns it off for itself after few rounds, so that the pool learns little from it.
+        self._turned: deque[float] = deque(maxlen=TURNED)
         self._steps = 0
         self._drafting_steps = 0
         self._since_reference = 0
@@ -117,7 +128,9 @@ class Pace:
         self._probe_from = 0  # the step from which a run of probes may begin
         self._probe_debt = 0.0  # seconds that probes cost, less their share of those since
         self._answer_tokens = ANSWER_TOKENS
+        self._unread_tokens = 0.0  # that a new request's prompt has, for the draft
         self._last: RoundCosts | None = None
+        self._load, self._look_again = (0, 0, 0), 0
 
     # What monitoring and the console read.
 
@@ -127,7 +140,7 @@ class Pace:
             return State.LEARNING
         if self._on:
             return State.DRAFTING
-        return self._why_off()
+        return self._off
 
     @property
     def hazards(self) -> tuple[float, ...]:
@@ -153,13 +166,16 @@ class Pace:
         if not seats:
             return []
         self._steps += 1
-        costs = self.costs.estimate(batch, context, drafting=len(seats))
-        self._last = costs
-        if self._learning or costs is None:
+        self._meet(seats)
+        if self._learning:
             return self._lesson(seats)
-        pooled = np.array(speedup(self.hazards[: self._most], costs))
-        self._switch(float(pooled[1:].max()))
+        costs = self._estimated(batch, context, len(seats))
+        if costs is None:
+            return self._lesson(seats)
+        self._switch(costs, batch)
         taking, best, speed = self._best(seats, costs, batch, width)
+        for place, seat in enumerate(seats):
+            seat.request.worth = place in taking
         if taking:
             length = self._vary(best, speed, batch, context)
             lens = [0] * len(seats)
@@ -189,14 +205,18 @@ class Pace:
             )
         seconds = timing.target_seconds + timing.draft_seconds + timing.overhead_seconds
         self._probe_debt = max(self._probe_debt - PROBE_SHARE * seconds, 0.0)
-        for outcome in outcomes:
-            if outcome.judged:
-                self._pool.add(outcome.request.hazards, outcome.judged, outcome.accepted)
-                self._lesson_rounds += 1
+        judged = [(o.request.hazards, o.judged, o.accepted) for o in outcomes if o.judged]
+        self._pool.add(judged)
+        self._lesson_rounds += len(judged)
 
     def finish(self, request: RequestPace, emitted: int) -> None:
         """A request has ended, having emitted so many tokens."""
         self._pool.close_piece(request.hazards)
+        if self._on and request.worth is not None:
+            if request.worth:
+                self._turned.clear()
+            else:
+                self._turned.append(request.hazards.shift)
         self._answer_tokens += (emitted - self._answer_tokens) / ANSWER_MEMORY
 
     @property
@@ -212,26 +232,62 @@ class Pace:
         """A round adds one token more than it accepts."""
         return max(min(length, self._most, seat.budget - 1), 0)
 
-    def _switch(self, speed: float) -> None:
+    def _meet(self, seats: Sequence[Seat]) -> None:
+        """Remember how much the draft must read of a request that is new."""
+        for seat in seats:
+            if not seat.request.seen:
+                seat.request.seen = True
+                self._unread_tokens += (seat.behind - self._unread_tokens) / ANSWER_MEMORY
+
+    def _estimated(self, batch: int, context: int, rows: int) -> RoundCosts | None:
+        """The costs at this load; figures move slowly, so some steps share one look at them."""
+        load = (batch_bucket(batch), context_bucket(context), batch_bucket(rows))
+        if self._last is None or load != self._load or self._steps >= self._look_again:
+            self._last = self.costs.estimate(batch, context, drafting=rows)
+            self._load, self._look_again = load, self._steps + LOOK_EVERY
+        return self._last
+
+    def _pooled_speed(self, hazards: Floats, costs: RoundCosts, batch: int) -> float:
+        """The best S of drafting for requests as they come, reading their prompts among the costs.
+
+        That reading stalls the batch once a request, and is paid off over the answer.
+        """
+        stall = self.costs.reading_seconds(self._unread_tokens) / self._answer_tokens
+        plain = costs.seconds[0] / batch  # seconds a token
+        found = speedup(hazards.tolist()[: self._most], costs)[1:]
+        return max(1.0 / (1.0 / speed + stall / plain) for speed in found)
+
+    def _switch(self, costs: RoundCosts, batch: int) -> None:
         """Drafting goes on or off by the pooled hazards' best S at this load."""
+        speed = self._pooled_speed(self._pool.hazards, costs, batch)
         if speed > ON:
-            self._paid = self._pool.hazards
+            self._paid = self._paid + (self._pool.hazards - self._paid) / PAID_MEMORY
         self._below = self._below + 1 if speed < OFF else 0
-        if self._on and self._below >= PATIENCE:
-            self._on = False
-            self.switches += 1
-            if self._why_off() is State.OFF_BY_REJECTION:
-                self.rejected_off += 1
-            self._pool.restart()  # so that a probe or two can tell that the draft is back
+        if self._on and (self._below >= PATIENCE or len(self._turned) == TURNED):
+            self._end(costs, batch, speed)
         elif not self._on and speed > ON:
             self._on = True
             self.switches += 1
 
-    def _why_off(self) -> State:
-        if self._last is None:
-            return State.OFF_BY_COST
-        once = speedup(self._paid.tolist()[: self._most], self._last)
-        return State.OFF_BY_REJECTION if max(once[1:]) > OFF else State.OFF_BY_COST
+    def _end(self, costs: RoundCosts, batch: int, speed: float) -> None:
+        """Drafting goes off, with S now `speed`."""
+        self._on = False
+        self.switches += 1
+        once = self._pooled_speed(self._paid, costs, batch)
+        shifts, self._turned = [shift for shift in self._turned if shift], deque(maxlen=TURNED)
+        if once <= ON or once - speed <= REJECTED:
+            self._off = State.OFF_BY_COST
+            self._pool.restart(rounds=KEPT_ROUNDS)
+            return
+        self._off = State.OFF_BY_REJECTION
+        self.rejected_off += 1
+        # So little weight that a probe or two can tell that the draft is back; and believed to be
+        # no better than what the requests that ended it have shown.
+        self._pool.restart(shift=sum(shifts) / len(shifts) if shifts else 0.0)
+        for _ in range(40):
+            if self._pooled_speed(self._pool.hazards, costs, batch) < OFF:
+                break
+            self._pool.restart(shift=-0.25)
 
     def _best(
         self, seats: Sequence[Seat], costs: RoundCosts, batch: int, width: int
