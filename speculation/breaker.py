@@ -105,13 +105,14 @@ class Breaker:
     def success(self) -> None:
         """A proposal was in order."""
         self._count()
-        if self._open_until is not None:
+        state = self.state
+        if state is State.HALF_OPEN:
             self._proved += 1
             if self._proved >= self._proving:
                 self._open_until, self._trial = None, None
                 self._faulty.clear()
                 self._healthy_at = self._proposals + self._window
-        elif not self._faulty and self._proposals >= self._healthy_at:
+        elif state is State.CLOSED and not self._faulty and self._proposals >= self._healthy_at:
             self.cool_down_seconds = self._first_seconds
 
     def record(self, kind: FaultKind, message: str) -> DrafterFault:

@@ -7,33 +7,47 @@ verification. Which law that is decides how much is kept: the nearer to the requ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from speculation.history import shaped
 from speculation.proposal import Ask
-from speculation.sampling import Sampling, probabilities
+from speculation.sampling import batch_probabilities
+
+
+def draft_logits(
+    logits: Tensor,  # [B, v]
+    asks: Sequence[Ask],
+    drafted: Sequence[Sequence[int]],  # target ids that each row has drafted in this round
+    columns: Tensor | None,  # [v] the target id of each logit; None: all the target's, in order
+) -> Tensor:  # [B, v]; the same tensor where no row asked for anything
+    """Logits under each request's penalties, bias and bans, with the drafted tokens in its past.
+
+    A row whose every draft token is banned is left as it was: its draft is only a guess.
+    """
+    rows = [place for place, ask in enumerate(asks) if ask.past and ask.past.sampling.shaped]
+    if not rows:
+        return logits
+    changed = logits.to(torch.float32, copy=True)
+    for place in rows:
+        past = asks[place].past
+        assert past is not None
+        row = shaped(
+            changed[place][None, None],
+            [past],
+            [drafted[place]],
+            first=len(drafted[place]),
+            columns=columns,
+        )[0, 0]
+        if bool((row > float("-inf")).any()):
+            changed[place] = row
+    return changed
 
 
 def draft_law(
-    logits: Tensor,  # [B, v] finite or -inf
+    logits: Tensor,  # [B, v] as `draft_logits` gives them; finite or -inf
     asks: Sequence[Ask],
-    drafted: Sequence[Sequence[int]],  # target ids that each row has drafted in this round
-    token_ids: Tensor | None,  # [v] the target id of each draft id; None: the same ids
 ) -> Tensor:  # [B, v] float32, each row sums to 1
-    """Each row's logits under its request's temperature and truncation.
-
-    Rows that ask for the same are computed together: a top-k or a sort over the vocabulary serves
-    them all. `drafted` and `token_ids` are what penalties and bans would need; none apply yet.
-    """
-    assert len(asks) == len(drafted) == len(logits)
-    groups: dict[Sampling, list[int]] = {}
-    for place, ask in enumerate(asks):
-        groups.setdefault(replace(ask.sampling, seed=None), []).append(place)
-    if len(groups) == 1:
-        return probabilities(logits, asks[0].sampling)
-    law = torch.empty(logits.shape, dtype=torch.float32, device=logits.device)
-    for sampling, places in groups.items():
-        law[places] = probabilities(logits[places], sampling)
-    return law
+    """Each row's logits under its request's temperature and truncation."""
+    return batch_probabilities(logits[:, None], [ask.sampling for ask in asks])[:, 0]

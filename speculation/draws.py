@@ -1,6 +1,6 @@
 """The drafted tokens of one round: drawn step by step, remembered with the law they came from.
 
-Knows logits, laws and random streams; the models that make the logits are the drafters' business.
+Knows logits, laws and keyed randomness; the models that make the logits are the drafters' business.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from speculation.draft_law import draft_law
+from speculation.draft_law import draft_law, draft_logits
 from speculation.proposal import Ask, Proposal
-from speculation.sampling import draw, stream
+from speculation.streams import Key, draw, race
 
 
 class Draws:
     """One round of `asks`: `draw` each step's tokens, then take the `proposal`.
 
-    A row is drawn from its request's law, or, if the request is greedy or `greedy` is set, takes
-    the likeliest token and is one-hot; [K, V] laws are made only of rows that are drawn.
+    Three kinds of rows, as verification has them: greedy ones, and all with `greedy` set, take the
+    likeliest token; coupled ones the winner of the race with the noise that the target will meet;
+    the others are drawn from their request's law. Only these bring a law; the rest is one-hot.
     """
 
     def __init__(
@@ -32,40 +33,64 @@ class Draws:
         greedy: bool = False,
     ) -> None:
         self._asks, self._vocab_size, self._token_ids = asks, vocab_size, token_ids
-        self._drawn = [
+        self._keys = [Key(ask.seed, ask.choice) for ask in asks]
+        self._random = [
             place for place, ask in enumerate(asks) if not (greedy or ask.sampling.greedy)
         ]
-        drawn = [asks[place] for place in self._drawn]
-        self._streams = [stream(ask.seed, len(ask.context), "draft") for ask in drawn]
-        self._drafted: list[list[int]] = [[] for _ in drawn]  # of the drawn rows
+        # Which of the random rows are drawn, so that their laws are part of the proposal.
+        self._free = [
+            index for index, place in enumerate(self._random) if not asks[place].sampling.coupled
+        ]
+        self._remembers = any(ask.past and ask.past.sampling.shaped for ask in asks)
+        self._drafted: list[list[int]] = [[] for _ in asks]  # kept where a past needs them
         self._ids: list[Tensor] = []  # per step [B]
         self._peaks: list[Tensor] = []  # per step [B], the largest logit: NaN if any is
-        self._laws: list[Tensor] = []  # per step [drawn rows, v]
+        self._laws: list[Tensor] = []  # per step [free rows, v]
 
     def draw(self, logits: Tensor) -> Tensor:
         """The next token of every row, target ids [B], from its logits [B, v]."""
         if self._token_ids is None:
             logits = logits[:, : self._vocab_size]  # what the target cannot say has no mass
+        columns = self._token_ids
+        if columns is None and logits.shape[-1] < self._vocab_size:
+            columns = torch.arange(logits.shape[-1], device=logits.device)
+        logits = draft_logits(logits, self._asks, self._drafted, columns)
         peaks, chosen = logits.max(dim=-1)  # torch: the first of equal maxima
         self._peaks.append(peaks)
-        if self._drawn:
-            chosen[self._drawn] = self._draw(logits[self._drawn], peaks[self._drawn])
+        if self._random:
+            chosen[self._random] = self._draw(logits[self._random], peaks[self._random])
         ids = chosen if self._token_ids is None else self._token_ids[chosen]
         self._ids.append(ids)
-        if self._drawn:
-            for drafted, token in zip(self._drafted, ids[self._drawn].tolist(), strict=True):
+        if self._remembers:
+            for drafted, token in zip(self._drafted, ids.tolist(), strict=True):
                 drafted.append(token)
         return ids
 
     def _draw(self, logits: Tensor, peaks: Tensor) -> Tensor:
-        """Draft ids [drawn rows] from their laws."""
+        """Draft ids [random rows] from their laws."""
         finite = peaks.isfinite()
         if not bool(finite.all()):
             logits = logits.masked_fill(~finite[:, None], 0.0)  # drawn, and dropped in `proposal`
-        asks = [self._asks[place] for place in self._drawn]
-        law = draft_law(logits, asks, self._drafted, self._token_ids)
-        self._laws.append(law)
-        return draw(law, self._streams)
+        law = draft_law(logits, [self._asks[place] for place in self._random])
+        step = len(self._ids)
+        chosen = torch.empty(len(law), dtype=torch.long, device=law.device)
+        for index, place in enumerate(self._random):
+            if index not in self._free:
+                chosen[index] = self._race(law[index], place, step)
+        if self._free:
+            free = law[self._free]
+            self._laws.append(free)
+            uniforms = [
+                self._keys[place].uniform(len(self._asks[place].context), step, "draft")
+                for place in (self._random[index] for index in self._free)
+            ]
+            chosen[self._free] = draw(free, torch.tensor(uniforms, dtype=torch.float64))
+        return chosen
+
+    def _race(self, law: Tensor, place: int, step: int) -> Tensor:
+        position = len(self._asks[place].context) + step
+        noise = self._keys[place].exponentials(position, self._vocab_size).to(law.device)
+        return race(law, noise[: len(law)] if self._token_ids is None else noise[self._token_ids])
 
     def proposal(self) -> Proposal:
         """Each row's tokens, as many as it asked for; of rows that were not finite none."""
@@ -75,13 +100,14 @@ class Draws:
             for row, ask, fine in zip(self.fed(), self._asks, finite, strict=True)
         ]
         broken = tuple(place for place, fine in enumerate(finite) if not fine)
-        if not self._drawn:
+        if not self._free:
             return Proposal(ids, None, broken)
         probs: list[Tensor | None] = [None] * len(ids)
-        for index, place in enumerate(self._drawn):
-            if ids[place]:
-                laws = [law[index] for law in self._laws[: len(ids[place])]]
-                probs[place] = self._wide(torch.stack(laws))
+        for place, index in enumerate(self._free):
+            row = self._random[index]
+            if ids[row]:
+                laws = [law[place] for law in self._laws[: len(ids[row])]]
+                probs[row] = self._wide(torch.stack(laws))
         return Proposal(ids, probs, broken)
 
     def fed(self) -> list[list[int]]:

@@ -73,15 +73,12 @@ class Guarded:
         slowness: Slowness | None = None,
         on_fault: Callable[[DrafterFault], None] = ignore,
     ) -> None:
-        self.drafter, self._vocab_size, self._clock = drafter, vocab_size, clock
+        self.drafter, self.kind = drafter, drafter.kind
+        self._vocab_size, self._clock = vocab_size, clock
         self.breaker = breaker or Breaker(clock)
         self._slowness, self._on_fault = slowness or Slowness(), on_fault
         self._step_seconds: float | None = None
         self._plain: set[int] = set()  # rows
-
-    @property
-    def kind(self) -> str:
-        return self.drafter.kind
 
     @property
     def feature_layers(self) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from speculation.cache import MOST_DRAFTED
+from speculation.cache import MOST_DRAFTED, ROOM
 from speculation.draws import Draws
 from speculation.proposal import Ask, DraftError, Proposal, spread
 from speculation.target import Target
@@ -63,6 +63,8 @@ class ModelDrafter:
         context = getattr(draft.config, "max_position_embeddings", None) or max_len + MOST_DRAFTED
         # Shorter rows of a batch are fed along with longer ones, up to K positions too far.
         self.longest = min(max_len, context - MOST_DRAFTED)
+        if draft.architecture.longest is not None:
+            self.longest = min(self.longest, draft.architecture.longest - ROOM)
         if self.longest < 1:
             raise DraftError(
                 f"the draft's context is {context} tokens: wanted more than {MOST_DRAFTED}"
@@ -96,7 +98,7 @@ class ModelDrafter:
         for ask, drafted in zip(asks, draws.fed(), strict=True):
             self._held[ask.row] = _Held(len(ask.context), drafted[: steps - 1])
         for place in proposal.broken:
-            self._clear(rows[place])
+            self.forget(rows[place])
         return proposal
 
     def _catch_up(self, asks: Sequence[Ask]) -> Tensor:
@@ -140,12 +142,6 @@ class ModelDrafter:
         """Last hidden states [B, T, H]. Ids that the draft has no row for are read as its last."""
         known = ids.clamp(max=self.draft.vocab_size - 1)
         return self.draft.forward(known, positions, self.cache, rows)[0]
-
-    def _clear(self, row: int) -> None:
-        """Forget a row whose numbers were not finite: 0 times NaN is NaN, also where masked."""
-        self.forget(row)
-        for stored in (*self.cache.keys, *self.cache.values):
-            stored[row] = 0
 
     def move(self, source: int, row: int) -> None:
         self.forget(row)

@@ -54,8 +54,7 @@ class NgramDrafter(NoDrafter):
             place = row.index.find(context, size)
             if place is not None:
                 return copied(context, place, ask.length)
-            # A seed promises the same output again, and others' texts will not be there again.
-            if self.shared is not None and ask.sampling.seed is None:
+            if self.shared is not None:
                 found = self.shared.find(context, size, ask.length)
                 if found:
                     return found

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from speculation.history import Past
 from speculation.sampling import Sampling
 
 
@@ -31,6 +32,8 @@ class Ask:
     length: int  # tokens wanted, at least 1
     sampling: Sampling
     seed: int
+    choice: int = 0  # of a request's n
+    past: Past | None = None  # penalties, bias and bans, for drafts that take them into account
 
 
 @dataclass(frozen=True, slots=True)
