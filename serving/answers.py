@@ -46,7 +46,7 @@ class Answer:
     @classmethod
     def to(cls, ask: Ask, ticket: Ticket, model: str) -> Answer:
         text = ticket.loaded.text
-        return cls(ask, ticket, model, text, text.completion(ask.stops))
+        return cls(ask, ticket, model, text, text.completion(ask.stops, ask.stop_ids))
 
     def take(self, event: Event) -> Piece:
         """The event's text, and its tokens' log-probabilities where they were asked for."""

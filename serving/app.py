@@ -20,7 +20,8 @@ from starlette.routing import Route
 
 from monitoring.exchanges import read_logged
 from serving.answers import Answer
-from serving.bodies import Ask, BadRequest, read_body, read_chat, read_completion
+from serving.bodies import Ask, read_body, read_chat, read_completion
+from serving.fields import BadRequest
 from serving.replies import Reply, error_body, json_response
 from serving.service import Service, UnavailableError
 from serving.settings import is_loopback

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
+
+from serving.fields import BadRequest, boolean, kind, sound, text, whole
+from serving.sampling_fields import SAMPLING, read_sampling, token_ids
 
 MOST_STOPS = 16
 MOST_TOP_LOGPROBS = 20
-LARGEST_SEED = 2**63 - 1
 
 # Parameters of OpenAI's that are not supported, with the values that change nothing.
 NEUTRAL: Mapping[str, tuple[object, ...]] = {
@@ -22,12 +24,6 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "best_of": (1,),
     "echo": (False,),
     "suffix": ("",),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "repetition_penalty": (1,),
-    "logit_bias": ({},),
-    "min_p": (0,),
-    "min_tokens": (0,),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
     "parallel_tool_calls": (True, False),
@@ -41,27 +37,17 @@ LABELS = ("user", "metadata", "safety_identifier")  # say who asks; they never c
 SHARED = (
     "model",
     "max_tokens",
-    "temperature",
-    "top_p",
-    "top_k",
-    "seed",
     "stop",
+    "stop_token_ids",
     "stream",
     "stream_options",
     "logprobs",
     "paceline",
+    *SAMPLING,
 )
 CHAT = (*SHARED, "messages", "max_completion_tokens", "top_logprobs")
 COMPLETION = (*SHARED, "prompt")
 ROLES = ("system", "developer", "user", "assistant", "tool")
-
-
-class BadRequest(ValueError):
-    """A request that is refused. `parameter` names what is wrong with it, where one thing is."""
-
-    def __init__(self, message: str, parameter: str | None = None, *, status: int = 400) -> None:
-        super().__init__(message)
-        self.message, self.parameter, self.status = message, parameter, status
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +59,9 @@ class Ask:
     messages: tuple[Mapping[str, str], ...] = ()
     prompt: str | tuple[int, ...] = ""
     max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    seed: int | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)  # of Sampling's fields, those said
     stops: tuple[str, ...] = ()
+    stop_ids: frozenset[int] = frozenset()
     stream: bool = False
     stream_usage: bool = False
     logprobs: bool = False
@@ -99,7 +83,7 @@ def read_body(raw: bytes) -> dict[str, Any]:
         where = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise BadRequest(f"the body is not JSON{where}") from None
     if not isinstance(body, dict):
-        raise BadRequest(f"the body is a JSON {_kind(body)}: wanted an object")
+        raise BadRequest(f"the body is a JSON {kind(body)}: wanted an object")
     return body
 
 
@@ -112,14 +96,14 @@ def read_chat(body: Mapping[str, Any]) -> Ask:
     limits = {key: said[key] for key in ("max_tokens", "max_completion_tokens") if key in said}
     if len(limits) == 2 and len(set(limits.values())) > 1:
         raise BadRequest("max_tokens and max_completion_tokens differ: give one", "max_tokens")
-    logprobs = _boolean(said, "logprobs")
-    top = _whole(said, "top_logprobs", 0, MOST_TOP_LOGPROBS) or 0
+    logprobs = boolean(said, "logprobs")
+    top = whole(said, "top_logprobs", 0, MOST_TOP_LOGPROBS) or 0
     if top and not logprobs:
         raise BadRequest("top_logprobs needs logprobs: true", "top_logprobs")
     return Ask(
         chat=True,
         messages=tuple(_message(message, place) for place, message in enumerate(messages)),
-        max_tokens=next((_whole(said, key, 1, 2**31) for key in limits), None),
+        max_tokens=next((whole(said, key, 1, 2**31) for key in limits), None),
         logprobs=logprobs,
         top_logprobs=top,
         **_shared(said),
@@ -129,11 +113,11 @@ def read_chat(body: Mapping[str, Any]) -> Ask:
 def read_completion(body: Mapping[str, Any]) -> Ask:
     """The body of POST /v1/completions. Raises BadRequest."""
     said = _said(body, COMPLETION)
-    top = _whole(said, "logprobs", 0, MOST_TOP_LOGPROBS)
+    top = whole(said, "logprobs", 0, MOST_TOP_LOGPROBS)
     return Ask(
         chat=False,
         prompt=_prompt(said.get("prompt")),
-        max_tokens=_whole(said, "max_tokens", 1, 2**31) or 16,  # OpenAI's default
+        max_tokens=whole(said, "max_tokens", 1, 2**31) or 16,  # OpenAI's default
         logprobs=top is not None,
         top_logprobs=top or 0,
         **_shared(said),
@@ -162,15 +146,16 @@ def _widened(values: tuple[object, ...]) -> tuple[object, ...]:
 
 
 def _shared(said: Mapping[str, Any]) -> dict[str, Any]:
-    stream = _boolean(said, "stream")
+    stream = boolean(said, "stream")
+    sampling, stops = read_sampling(said), _stops(said.get("stop"))
+    if stops and sampling.get("min_tokens"):
+        raise BadRequest("min_tokens with stop is not supported: give one of them", "min_tokens")
     arm, draft_len = _trial(said.get("paceline"))
     return {
-        "model": _text(said, "model"),
-        "temperature": _number(said, "temperature", 0.0, 2.0),
-        "top_p": _number(said, "top_p", 0.0, 1.0, above=True),
-        "top_k": max(_whole(said, "top_k", -1, 2**31) or 0, 0) if "top_k" in said else None,
-        "seed": _whole(said, "seed", -LARGEST_SEED - 1, LARGEST_SEED),
-        "stops": _stops(said.get("stop")),
+        "model": text(said, "model"),
+        "sampling": sampling,
+        "stop_ids": token_ids(said, "stop_token_ids") or frozenset(),
+        "stops": stops,
         "stream": stream,
         "stream_usage": _stream_usage(said.get("stream_options"), stream=stream),
         "arm": arm,
@@ -193,7 +178,7 @@ def _message(message: Any, place: int) -> Mapping[str, str]:
         content = "".join(_part(part, f"{name}.content[{i}]") for i, part in enumerate(content))
     if not isinstance(content, str):
         raise BadRequest(f"{name}.content: wanted text", f"{name}.content")
-    return {"role": role, "content": _sound(content, f"{name}.content")}
+    return {"role": role, "content": sound(content, f"{name}.content")}
 
 
 def _part(part: Any, name: str) -> str:
@@ -208,7 +193,7 @@ def _prompt(prompt: Any) -> str | tuple[int, ...]:
     if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
         prompt = prompt[0]  # a list of one prompt
     if isinstance(prompt, str) and prompt:
-        return _sound(prompt, "prompt")
+        return sound(prompt, "prompt")
     if isinstance(prompt, list) and prompt:
         if all(type(one) is int and 0 <= one < 2**31 for one in prompt):
             return tuple(prompt)
@@ -224,7 +209,7 @@ def _stops(stop: Any) -> tuple[str, ...]:
     for one in stops:
         if not isinstance(one, str) or not 0 < len(one) <= 1000:
             raise BadRequest("stop: wanted texts of 1 to 1000 characters", "stop")
-    return tuple(_sound(one, "stop") for one in stops)
+    return tuple(sound(one, "stop") for one in stops)
 
 
 def _stream_usage(options: Any, *, stream: bool) -> bool:
@@ -240,7 +225,7 @@ def _stream_usage(options: Any, *, stream: bool) -> bool:
         if key != "include_usage":
             shown = ascii(key[:80])[1:-1]
             raise BadRequest(f"unknown stream option {shown}", f"stream_options.{shown}")
-    return _boolean(options, "include_usage")
+    return boolean(options, "include_usage")
 
 
 def _trial(field: Any) -> tuple[str | None, int | None]:
@@ -251,70 +236,7 @@ def _trial(field: Any) -> tuple[str | None, int | None]:
     arm = field.get("arm")
     if arm is not None and not isinstance(arm, str):
         raise BadRequest("paceline.arm: wanted an arm's name", "paceline.arm")
-    return arm, _whole(field, "draft_len", 0, 16)
-
-
-def _text(said: Mapping[str, Any], key: str) -> str | None:
-    value = said.get(key)
-    if value is not None and not isinstance(value, str):
-        _refuse(key, value, "text")
-    return None if value is None else _sound(value, key)
-
-
-def _boolean(said: Mapping[str, Any], key: str) -> bool:
-    value = said.get(key)
-    if value is None:
-        return False
-    if not isinstance(value, bool):
-        _refuse(key, value, "true or false")
-    return value
-
-
-def _whole(said: Mapping[str, Any], key: str, low: int, high: int) -> int | None:
-    value = said.get(key)
-    if value is None:
-        return None
-    if type(value) is not int or not low <= value <= high:
-        _refuse(key, value, f"a whole number of {low} to {high}")
-    return value
-
-
-def _number(
-    said: Mapping[str, Any], key: str, low: float, high: float, *, above: bool = False
-) -> float | None:
-    """A number from `low` to `high`; `above` leaves `low` itself out."""
-    value = said.get(key)
-    if value is None:
-        return None
-    wanted = (
-        f"a number {'above' if above else 'of'} {low:g} {'and at most' if above else 'to'} {high:g}"
-    )
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        _refuse(key, value, wanted)
-    if not low <= value <= high or (above and value == low):
-        _refuse(key, value, wanted)
-    return float(value)
-
-
-def _refuse(key: str, value: object, wanted: str) -> NoReturn:
-    got = _kind(value) if isinstance(value, str | list | dict) else f"{value!r:.40}"
-    raise BadRequest(f"{key}: got {got}, wanted {wanted}", key)
-
-
-def _sound(text: str, name: str) -> str:
-    """Text that is text: JSON can write halves of surrogate pairs, which no encoding has."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise BadRequest(
-            f"{name} holds half a surrogate pair, which is no character", name
-        ) from None
-    return text
-
-
-def _kind(value: object) -> str:
-    kinds = {str: "text", list: "list", dict: "object", bool: "boolean", type(None): "null"}
-    return kinds.get(type(value), "number")
+    return arm, whole(field, "draft_len", 0, 16)
 
 
 def _no_constant(name: str) -> NoReturn:

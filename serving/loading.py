@@ -7,6 +7,7 @@ nothing of HTTP, threads or MLflow. Reading runs wherever the caller is; `Loaded
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,13 @@ from registry.fingerprint import Draft, Release, fingerprint, fingerprint_draft
 from registry.manifest import FILE, PairManifest, pair_id, read_manifest
 from serving.settings import ServeSettings
 from serving.text import Text
+from speculation.breaker import DrafterFault
 from speculation.drafters import Drafter, load_drafter
 from speculation.engine import Engine
+from speculation.requests import Limits
 from speculation.target import Target, load_target
+
+log = logging.getLogger("paceline.serving")
 
 
 class RefusedPairError(ValueError):
@@ -94,6 +99,17 @@ class Loaded:
         return self.host.text
 
     @property
+    def limits(self) -> Limits:
+        """Which requests its engine takes."""
+        target = self.host.target
+        return Limits(
+            max_len=self.max_len,
+            token_count=min(len(self.text), target.vocab_size),  # further rows name no token
+            drafters=tuple(self.drafters),
+            adapters=tuple(target.adapters),
+        )
+
+    @property
     def engine(self) -> Engine:
         assert self._engine is not None, "start() comes first"
         return self._engine
@@ -107,6 +123,8 @@ class Loaded:
             draft_len=self.draft_len,
             slots=self.slots,
             max_len=self.max_len,
+            token_count=self.limits.token_count,
+            on_fault=_log_fault,
         )
 
     def restart(self) -> None:
@@ -190,3 +208,7 @@ def _drafters(
         name: load_drafter(arm.draft, target, rows=slots, max_len=max_len)
         for name, arm in arms.items()
     }
+
+
+def _log_fault(drafter: str, fault: DrafterFault) -> None:
+    log.warning("the draft %s failed (%s): %s", drafter, fault.kind, fault.message)

@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from monitoring.exchanges import ExchangeLog
-from serving.bodies import Ask, BadRequest
+from serving.bodies import Ask
+from serving.fields import BadRequest
 from serving.loading import Host, Loaded, static_arm, trial_arms
 from serving.metrics import Metrics
 from serving.passing import in_passing_thread
@@ -23,10 +24,17 @@ from serving.settings import ServeSettings
 from serving.text import TemplateError, Text
 from serving.worker import QueueFullError, Ticket, Worker
 from speculation.records import Exchange
+from speculation.requests import RequestError, check
 from speculation.sampling import Sampling
 from speculation.sequence import Event, Request
 
 log = logging.getLogger("paceline.serving")
+# How a client writes what the engine has another name for.
+FIELDS = {
+    "allowed": "allowed_token_ids",
+    "banned": "banned_token_ids",
+    "prompt_ids": "prompt",
+}
 
 PROBE = "def add(a, b):\n    return a + b\n"
 PROBE_TOKENS = 12  # a few rounds at any K
@@ -206,17 +214,23 @@ class Service:
                 "max_tokens" if room >= 1 else ("messages" if ask.chat else "prompt"),
             )
         text = loaded.text
-        return Request(
+        request = Request(
             id=f"{'chatcmpl' if ask.chat else 'cmpl'}-{secrets.token_hex(12)}",
             prompt_ids=prompt,
             max_tokens=wanted,
             sampling=_sampling(ask, text),
-            stop_ids=text.stop_ids,
+            stop_ids=text.stop_ids | ask.stop_ids,
             drafter=ask.arm,
             draft_len=ask.draft_len,
             logprobs=max(ask.top_logprobs, 1) if ask.logprobs else 0,
-            ends=text.completion(ask.stops).ends if ask.stops else None,
+            ends=text.completion(ask.stops, ask.stop_ids).ends if ask.stops else None,
         )
+        try:
+            check(request, loaded.limits)
+        except RequestError as error:
+            named = FIELDS.get(error.field, error.field)
+            raise BadRequest(f"{named}: {error}", named) from error
+        return request
 
     def _ended(self, ticket: Ticket, last: Event) -> None:
         if not ticket.counted:
@@ -295,14 +309,7 @@ def _encode(ask: Ask, text: Text) -> tuple[int, ...]:
 
 def _sampling(ask: Ask, text: Text) -> Sampling:
     """What the client said, else what the release says, else OpenAI's defaults."""
-    said = {"temperature": ask.temperature, "top_p": ask.top_p, "top_k": ask.top_k}
-    chosen = {
-        name: text.sampling.get(name) if value is None else value for name, value in said.items()
-    }
-    temperature, top_p, top_k = chosen["temperature"], chosen["top_p"], chosen["top_k"]
-    return Sampling(
-        temperature=1.0 if temperature is None else temperature,
-        top_p=1.0 if top_p is None else top_p,
-        top_k=0 if top_k is None else int(top_k),
-        seed=ask.seed,
-    )
+    try:
+        return Sampling(**{"temperature": 1.0, **text.sampling, **ask.sampling})
+    except ValueError as error:  # two parameters that cannot be together
+        raise BadRequest(str(error)) from error

@@ -14,6 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+# What of a release's generation defaults says how it is sampled, and as what kind of number.
+SAMPLING_DEFAULTS: Mapping[str, Callable[[Any], int | float]] = {
+    "temperature": float,
+    "top_p": float,
+    "top_k": int,
+    "min_p": float,
+    "repetition_penalty": float,
+}
 REPLACEMENT = "\ufffd"  # what a decoder writes for bytes that are not, or not yet, a character
 
 
@@ -31,7 +39,7 @@ class Text:
 
     tokenizer: Any  # transformers' own, for its chat template
     stop_ids: frozenset[int]  # ids that end a completion
-    sampling: Mapping[str, float]  # the release's own temperature, top_p, top_k, where it has any
+    sampling: Mapping[str, Any]  # what the release says of how it is sampled, as Sampling has it
 
     @classmethod
     def load(cls, folder: Path) -> Text:
@@ -57,8 +65,8 @@ class Text:
             named = stored.get("eos_token_id")
             ends |= set(named) if isinstance(named, list) else {named}
         sampling = {
-            name: float(defaults[name])
-            for name in ("temperature", "top_p", "top_k")
+            name: kind(defaults[name])
+            for name, kind in SAMPLING_DEFAULTS.items()
             if defaults.get("do_sample") and isinstance(defaults.get(name), int | float)
         }
         return cls(tokenizer, frozenset(end for end in ends if end is not None), sampling)
@@ -107,8 +115,11 @@ class Text:
             return text, bytes(_BYTE_OF[letter] for letter in written)
         return text, text.encode()
 
-    def completion(self, stops: Sequence[str] = ()) -> CompletionText:
-        return CompletionText(self.decode, self.stop_ids, tuple(stops))
+    def completion(
+        self, stops: Sequence[str] = (), stop_ids: frozenset[int] = frozenset()
+    ) -> CompletionText:
+        """For an answer that ends at `stops` or `stop_ids` too; none of these is text."""
+        return CompletionText(self.decode, self.stop_ids | stop_ids, tuple(stops))
 
 
 @dataclass

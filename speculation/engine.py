@@ -201,7 +201,7 @@ class Engine:
         return [self._commit(sequence, added, logits[0], drafted=0, accepted=0, prefill=True)]
 
     def _reuse(self, sequence: Running, row: int) -> None:
-        """Begin with the keys, values and states of an earlier prompt, as far as it was the same."""
+        """Begin with the keys, values and states of an earlier prompt, while it was the same."""
         blocks = self._prefixes.match(sequence.request.adapter, sequence.tokens)
         for place, (keys, values, *states) in enumerate(blocks):
             self._cache.write(row, place * BLOCK, keys, values)

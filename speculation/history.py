@@ -29,7 +29,9 @@ class Past:
     ) -> None:
         self.sampling = sampling
         self.emitted = 0  # tokens
-        self._stops = torch.tensor(sorted(stop_ids), dtype=torch.long, device=device)
+        # A configuration may name an end that no logit has.
+        stops = [token for token in sorted(stop_ids) if token < vocab_size]
+        self._stops = torch.tensor(stops, dtype=torch.long, device=device)
         # Of each token: what is added to its logit, -inf for what can never be.
         self._added: Tensor | None = None
         if sampling.logit_bias or sampling.banned or sampling.allowed is not None:

@@ -79,11 +79,6 @@ class Sampling:
             or self.logit_bias
         )
 
-    @property
-    def tokens(self) -> frozenset[int]:
-        """Every token id that it names."""
-        return self.banned | (self.allowed or frozenset()) | {token for token, _ in self.logit_bias}
-
 
 def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     """The distribution that `sampling` makes of `logits` [..., V]; float32, each row sums to 1."""

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.bodies import NEUTRAL, Ask, BadRequest, read_body, read_chat, read_completion
+from serving.bodies import NEUTRAL, Ask, read_body, read_chat, read_completion
+from serving.fields import BadRequest
 
 HELLO = {"messages": [{"role": "user", "content": "hello"}]}
 NAMES = st.sampled_from(
@@ -83,9 +84,6 @@ def test_an_unknown_parameter_is_named(name: str) -> None:
     [
         ("n", 2),
         ("echo", True),
-        ("presence_penalty", 0.5),
-        ("logit_bias", {"50256": -100}),
-        ("min_p", 0.1),
         ("tools", [{"type": "function"}]),
         ("response_format", {"type": "json_object"}),
         ("best_of", True),  # true equals 1 in Python, and is no number
@@ -115,6 +113,17 @@ def test_a_value_that_changes_nothing_is_taken(name: str, values: tuple[object, 
         ("top_p", 1.5),
         ("top_k", -2),
         ("top_k", 1.5),
+        ("min_p", 1.01),
+        ("repetition_penalty", 0),
+        ("presence_penalty", 2.5),
+        ("frequency_penalty", "low"),
+        ("logit_bias", [1]),
+        ("logit_bias", {"-1": 1}),
+        ("logit_bias", {"x": 1}),
+        ("allowed_token_ids", 5),
+        ("banned_token_ids", [-1]),
+        ("stop_token_ids", [True]),
+        ("min_tokens", -1),
         ("max_tokens", 0),
         ("max_tokens", True),
         ("max_tokens", 10**30),

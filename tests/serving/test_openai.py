@@ -60,8 +60,10 @@ def counted(usage: Any) -> dict[str, Any]:
         {"temperature": 1, "seed": 7, "top_p": 0.9, "extra_body": {"top_k": 20}},
         {"logprobs": True, "top_logprobs": 3},
         {"max_tokens": 1},
+        {"presence_penalty": 0.5, "frequency_penalty": 1.5, "logit_bias": {"50": 3}},
+        {"temperature": 1, "seed": 3, "extra_body": {"min_p": 0.1, "repetition_penalty": 1.5}},
     ],
-    ids=["greedy", "seeded", "truncated", "logprobs", "one token"],
+    ids=["greedy", "seeded", "truncated", "logprobs", "one token", "penalties", "min_p"],
 )
 def test_a_stream_says_what_the_whole_answer_says(
     client: openai.OpenAI, more: dict[str, Any]
@@ -86,6 +88,18 @@ def test_the_usage_holds_what_speculation_did(client: openai.OpenAI, server: Ser
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
     emitting = counts["rounds"] + counts["plain_forwards"]  # the prompt is one chunk, so one token
     assert emitting + counts["accepted"] == counts["emitted"]
+
+
+def test_what_a_request_asks_of_its_tokens_is_done(client: openai.OpenAI) -> None:
+    def text(**more: Any) -> str:
+        return str(ask(client, temperature=0, max_tokens=20, **more).choices[0].message.content)
+
+    usual = text()
+    assert text(logit_bias={"60": 100}) != usual
+    only = text(extra_body={"allowed_token_ids": [40, 41]})
+    assert len(set(only)) <= 2
+    assert text(extra_body={"banned_token_ids": list(range(40, 300))}) != usual
+    assert text(frequency_penalty=2.0, presence_penalty=2.0) != usual
 
 
 def test_a_seed_makes_the_answer_and_another_seed_another(client: openai.OpenAI) -> None:
@@ -152,7 +166,13 @@ def test_an_answer_ends_at_the_targets_own_end_of_turn(client: openai.OpenAI) ->
     ("more", "kind", "named"),
     [
         ({"n": 2}, openai.BadRequestError, "n"),
-        ({"presence_penalty": 1.0}, openai.BadRequestError, "presence_penalty"),
+        ({"presence_penalty": 3.0}, openai.BadRequestError, "presence_penalty"),
+        ({"logit_bias": {"99999": 1}}, openai.BadRequestError, "logit_bias"),
+        (
+            {"stop": "x", "extra_body": {"min_tokens": 2}},
+            openai.BadRequestError,
+            "min_tokens",
+        ),
         ({"extra_body": {"echo": True}}, openai.BadRequestError, "echo"),
         ({"extra_body": {"paceline": {"arm": "none"}}}, openai.BadRequestError, "paceline"),
         ({"max_tokens": 5000}, openai.BadRequestError, "max_tokens"),
