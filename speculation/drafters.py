@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from speculation.head import ARCHITECTURE, load_head
+from speculation.head import ARCHITECTURE, Head, load_head
 from speculation.head_drafter import HeadDrafter
 from speculation.model_drafter import ModelDrafter
 from speculation.ngram_drafter import NgramDrafter
@@ -36,11 +36,13 @@ def load_drafter(
     *,
     rows: int,
     max_len: int,
+    token_count: int | None = None,
     greedy_drafts: bool = False,
     shared_tokens: int = 0,
 ) -> Drafter:
     """The drafter that `draft` names: "ngram", "none", or a folder with a head or a causal model.
 
+    The target's ids from `token_count` on name no token and are not drafted by a model.
     `greedy_drafts` is for drafts with weights, `shared_tokens` for "ngram". Raises DraftError.
     """
     if str(draft) == "none":
@@ -50,15 +52,23 @@ def load_drafter(
     folder = Path(draft)
     try:
         if read_config(folder).get("architectures") == [ARCHITECTURE]:
-            return _head_drafter(folder, target, rows, max_len, greedy_drafts)
-        return _model_drafter(folder, target, rows, max_len, greedy_drafts)
+            head = _head(folder, target)
+            return HeadDrafter(
+                head, target.embedding, rows=rows, max_len=max_len, greedy_drafts=greedy_drafts
+            )
+        return ModelDrafter(
+            _model(folder, target),
+            vocab_size=target.vocab_size,
+            token_count=token_count,
+            rows=rows,
+            max_len=max_len,
+            greedy_drafts=greedy_drafts,
+        )
     except ModelFolderError as error:
         raise DraftError(str(error)) from error
 
 
-def _head_drafter(
-    folder: Path, target: Target, rows: int, max_len: int, greedy_drafts: bool
-) -> HeadDrafter:
+def _head(folder: Path, target: Target) -> Head:
     head = load_head(folder, dtype=target.dtype, device=target.device)
     wanted = (target.vocab_size, target.config.hidden_size)
     found = (head.config.vocab_size, head.config.hidden_size)
@@ -68,27 +78,14 @@ def _head_drafter(
             f"{wanted}: train a draft for this target"
         )
     _check_finite(head, folder)
-    return HeadDrafter(
-        head, target.embedding, rows=rows, max_len=max_len, greedy_drafts=greedy_drafts
-    )
+    return head
 
 
-def _model_drafter(
-    folder: Path, target: Target, rows: int, max_len: int, greedy_drafts: bool
-) -> ModelDrafter:
+def _model(folder: Path, target: Target) -> Target:
     dtype = next((name for name, dtype in DTYPES.items() if dtype == target.dtype), "auto")
     model = load_target(folder, dtype=dtype, device=str(target.device))
     _check_finite(model.model, folder)
-    try:
-        return ModelDrafter(
-            model,
-            vocab_size=target.vocab_size,
-            rows=rows,
-            max_len=max_len,
-            greedy_drafts=greedy_drafts,
-        )
-    except DraftError as error:
-        raise DraftError(f"{folder}: {error}") from error
+    return model
 
 
 def _check_finite(module: nn.Module, folder: Path) -> None:

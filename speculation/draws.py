@@ -28,11 +28,13 @@ class Draws:
         self,
         asks: Sequence[Ask],
         *,
-        vocab_size: int,  # V, the target's
+        vocab_size: int,  # V, the width of the target's logits
+        token_count: int | None = None,  # ids from here on name no token; None: all do
         token_ids: Tensor | None = None,  # [v] target id of each draft id; None: the same ids
         greedy: bool = False,
     ) -> None:
         self._asks, self._vocab_size, self._token_ids = asks, vocab_size, token_ids
+        self._token_count = vocab_size if token_count is None else token_count
         self._keys = [Key(ask.seed, ask.choice) for ask in asks]
         self._random = [
             place for place, ask in enumerate(asks) if not (greedy or ask.sampling.greedy)
@@ -50,7 +52,7 @@ class Draws:
     def draw(self, logits: Tensor) -> Tensor:
         """The next token of every row, target ids [B], from its logits [B, v]."""
         if self._token_ids is None:
-            logits = logits[:, : self._vocab_size]  # what the target cannot say has no mass
+            logits = logits[:, : self._token_count]  # what the target cannot say has no mass
         columns = self._token_ids
         if columns is None and logits.shape[-1] < self._vocab_size:
             columns = torch.arange(logits.shape[-1], device=logits.device)

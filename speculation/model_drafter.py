@@ -51,6 +51,7 @@ class ModelDrafter:
         vocab_size: int,
         rows: int,
         max_len: int,
+        token_count: int | None = None,  # target ids from here on name no token; None: all do
         greedy_drafts: bool = False,
     ) -> None:
         wide, narrow = max(draft.vocab_size, vocab_size), min(draft.vocab_size, vocab_size)
@@ -59,7 +60,8 @@ class ModelDrafter:
                 f"the draft has {draft.vocab_size} tokens, the target {vocab_size}: that is more "
                 "than padding; use a draft with the target's own tokenizer"
             )
-        self.draft, self.vocab_size, self.greedy_drafts = draft, vocab_size, greedy_drafts
+        self.draft, self.greedy_drafts = draft, greedy_drafts
+        self.vocab_size, self.token_count = vocab_size, token_count
         context = getattr(draft.config, "max_position_embeddings", None) or max_len + MOST_DRAFTED
         # Shorter rows of a batch are fed along with longer ones, up to K positions too far.
         self.longest = min(max_len, context - MOST_DRAFTED)
@@ -88,7 +90,12 @@ class ModelDrafter:
     def _propose(self, asks: Sequence[Ask]) -> Proposal:
         rows = [ask.row for ask in asks]
         steps = min(max(ask.length for ask in asks), MOST_DRAFTED)
-        draws = Draws(asks, vocab_size=self.vocab_size, greedy=self.greedy_drafts)
+        draws = Draws(
+            asks,
+            vocab_size=self.vocab_size,
+            token_count=self.token_count,
+            greedy=self.greedy_drafts,
+        )
         ids = draws.draw(self._catch_up(asks))
         positions = self._tensor([len(ask.context) for ask in asks])
         for step in range(steps - 1):

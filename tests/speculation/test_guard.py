@@ -186,6 +186,17 @@ def test_after_three_faults_nobody_drafts_then_one_row_tries_then_all_do() -> No
     assert scene.drafted(5, 6) == [[1, 1], [1, 1]]
 
 
+def test_the_row_that_tries_goes_on_trying_where_it_moves() -> None:
+    scene = Scene()
+    scene.odd.next = [raising(MemoryError())]
+    scene.drafted(0)
+    scene.now += 10
+    assert scene.drafted(3) == [[1, 1]]
+    scene.guard.forget(1)
+    scene.guard.move(3, 1)
+    assert scene.drafted(3, 1, 2) == [[], [1, 1], []]
+
+
 def test_a_drafter_ten_times_slower_than_the_target_is_left_alone_and_hurts_no_row() -> None:
     scene = Scene()
     scene.guard.timed_step(0.1)

@@ -188,6 +188,19 @@ def test_ids_that_only_one_side_has_are_never_drafted_and_never_a_fault(
         torch.testing.assert_close(law, wanted, rtol=0, atol=ATOL)
 
 
+@torch.inference_mode()
+def test_ids_that_name_no_token_are_never_drafted(draft: Target) -> None:
+    drafter = ModelDrafter(draft, vocab_size=VOCAB, token_count=20, rows=1, max_len=96)
+    for seed in range(10):
+        proposal = drafter.propose([Ask(0, [5], 8, Sampling(temperature=5.0), seed)])
+        assert max(proposal.ids[0]) < 20
+        assert proposal.probs is not None
+        law = proposal.probs[0]
+        assert law is not None
+        assert law.shape == (8, VOCAB)
+        assert float(law[:, 20:].sum()) == 0
+
+
 @pytest.mark.parametrize("vocab", [64, VOCAB + 80])
 def test_a_draft_of_another_token_table_is_refused(tmp_path: Path, vocab: int) -> None:
     target = load_target(toy_target_folder(tmp_path / "target"), dtype="float32")
