@@ -33,7 +33,7 @@ LEAST_GAIN, MOST_GAIN, GAIN_ROUNDS = 0.02, 0.15, 300.0
 STALE_ROUNDS = 1000.0  # a sample's weight, beside other K's, falls to 1/e over so many rounds
 SLOPE = 0.03  # of a forward's fixed cost, per token of its width: believed until measured
 NEIGHBOUR = 0.25  # what a sample says of a draft one token longer or shorter
-OTHER_BUCKET = 0.02  # what a sample says of the nearest other bucket
+OTHER_BUCKET = 0.02  # what a sample says of a bucket twice or half the size
 _LENGTHS = np.arange(MOST_DRAFTED + 1.0)
 _KERNEL = NEIGHBOUR ** np.abs(_LENGTHS[:, None] - _LENGTHS[None, :])
 
@@ -77,17 +77,20 @@ class RoundCosts:
     @property
     def c(self) -> Floats:
         """A drafted token over a plain target forward, by K; 0 at K = 0."""
-        return self.draft / np.maximum(_LENGTHS, 1.0) / self.target[0]
+        a_token: Floats = self.draft / np.maximum(_LENGTHS, 1.0) / self.target[0]
+        return a_token
 
     @property
     def v(self) -> Floats:
         """v(K) = T(K + 1) / T(1)."""
-        return self.target / self.target[0]
+        ratio: Floats = self.target / self.target[0]
+        return ratio
 
     @property
     def o(self) -> Floats:
         """The overhead over a plain target forward, by K."""
-        return self.overhead / self.target[0]
+        ratio: Floats = self.overhead / self.target[0]
+        return ratio
 
 
 def speedup(hazards: Sequence[float], costs: RoundCosts) -> tuple[float, ...]:
@@ -151,8 +154,8 @@ class Costs:
     def estimate(
         self, batch: int, context: int, *, drafting: int | None = None
     ) -> RoundCosts | None:
-        """What a round would cost, from this bucket's samples and, where it has few, from the
-        nearest one's. None until a target forward and a draft have been timed at all."""
+        """What a round would cost, from this bucket's samples and, where it has few, from
+        the others'. None until a target forward and a draft have been timed at all."""
         target = self._target.curve(batch, context)
         draft = self._draft.curve(batch if drafting is None else drafting, context)
         overhead = self._overhead.curve(batch, context)
@@ -246,10 +249,11 @@ class _Table:
         weighed, weight = np.zeros(len(_LENGTHS)), np.zeros(len(_LENGTHS))
         own = self._buckets.get(key)
         if own is None or own.count.sum() < WINDOW:
-            other = self._nearest(key)
-            if other is not None:
-                off, near = self._offsets(other)
-                weighed, weight = OTHER_BUCKET * off, OTHER_BUCKET * near
+            for other in self._buckets:
+                if other != key:
+                    share = OTHER_BUCKET / _distance(key, other) ** 2
+                    off, near = self._offsets(other)
+                    weighed, weight = weighed + share * off, weight + share * near
         if own is not None:
             off, near = self._offsets(key)
             weighed, weight = weighed + off, weight + near
@@ -276,19 +280,6 @@ class _Table:
             return steps, steps * rows
         return np.ones_like(_LENGTHS), (_LENGTHS + 1.0) * rows
 
-    def _nearest(self, key: tuple[int, int]) -> tuple[int, int] | None:
-        """By batch first: a forward's shape depends on it more than on the context."""
-        others = [other for other in self._buckets if other != key]
-        if not others:
-            return None
-        return min(
-            others,
-            key=lambda other: (
-                2 * abs(math.log2(other[0] / key[0])) + abs(math.log2(other[1] / key[1])) / 2,
-                other,
-            ),
-        )
-
     def _fit(self) -> None:
         """Least squares of relative errors over all cells, with one sample's weight on `SLOPE`."""
         rows = []
@@ -312,6 +303,11 @@ class _Table:
         elif intercept <= 0:
             intercept, slope = 0.0, q / d
         self._line = (float(intercept), float(slope))
+
+
+def _distance(key: tuple[int, int], other: tuple[int, int]) -> float:
+    """Octaves of batch, which a forward's shape follows, and a quarter as much of context."""
+    return abs(math.log2(other[0] / key[0])) + abs(math.log2(other[1] / key[1])) / 4
 
 
 def _rising(curve: Floats) -> Floats:

@@ -253,7 +253,7 @@ class Pace:
         That reading stalls the batch once a request, and is paid off over the answer.
         """
         stall = self.costs.reading_seconds(self._unread_tokens) / self._answer_tokens
-        plain = costs.seconds[0] / batch  # seconds a token
+        plain = float(costs.seconds[0]) / batch  # seconds a token
         found = speedup(hazards.tolist()[: self._most], costs)[1:]
         return max(1.0 / (1.0 / speed + stall / plain) for speed in found)
 
@@ -299,6 +299,9 @@ class Pace:
         plain_rate = batch / seconds[0]
         shifts = [seat.request.hazards.shift for seat in seats]
         tokens = shifted_tokens(self._pool.hazards, shifts)[:, :lengths]
+        for place, seat in enumerate(seats):  # what lies behind the end of a request gains nothing
+            if seat.budget < lengths:
+                tokens[place, seat.budget :] = tokens[place, seat.budget - 1]
         taking = list(range(len(seats)))
         # Reading a prompt first stalls the batch once: it is paid off over the request's rounds,
         # of which there are fewer the more each yields.

@@ -10,8 +10,11 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from speculation.pace import Outcome, Pace, RequestPace, Seat, State, Timing
+
+T = TypeVar("T")
 
 NOISE, STALL_SHARE, STALL = 0.08, 0.02, 20.0
 DRIFT, DRIFT_STEPS = 0.25, 700  # the machine's speed swings by so much, as a logarithm
@@ -76,13 +79,16 @@ class Told:
     drafted_steps: list[int] = field(default_factory=list)  # K of each step's longest draft
     states: list[State] = field(default_factory=list)
     probes: list[int] = field(default_factory=list)  # the steps that were probes
+    begun: list[int] = field(default_factory=list)  # the step at which the n-th request began
+    ended: list[int] = field(default_factory=list)  # steps at which one ended, in order
 
     @property
     def speedup(self) -> float:
         return self.plain_seconds / self.seconds
 
 
-Policy = Callable[[Sequence[Seat], int, int], list[int]]
+def always(value: T) -> Callable[[int], T]:
+    return lambda number: value
 
 
 def serve(
@@ -103,13 +109,13 @@ def serve(
     """
     lengths, noise = random.Random(f"lengths {seed}"), random.Random(f"noise {seed}")
     luck = random.Random(f"luck {seed}")
-    told, rows, begun, skipped, step = Told(), list[_Row](), 0, 0, 0
+    told, rows, skipped, step = Told(), list[_Row](), 0, 0
     while told.requests < requests:
         while len(rows) < batch(step):
-            kind = traffic(begun)
+            kind = traffic(len(told.begun))
             tokens = max(8, int(lengths.lognormvariate(math.log(kind.tokens) - 0.18, 0.6)))
             rows.append(_Row(kind.hazards(lengths), tokens, kind.prompt))
-            begun += 1
+            told.begun.append(step)
         count = min(len(rows), batch(step))
         now = rows[:count]
         seats = [
@@ -171,6 +177,7 @@ def serve(
             skipped = skip_rounds
         for row in [row for row in now if row.emitted >= row.budget]:
             rows.remove(row)
+            told.ended.append(step)
             told.requests += skipped >= skip_rounds
             if isinstance(policy, Pace):
                 policy.finish(row.pace, row.emitted)
@@ -212,22 +219,9 @@ def main() -> None:
     print(f"{'setting':30} alpha  pace  best (K)  probes/1000  switches  state")
     for name, (machine, rows) in SETTINGS.items():
         for alpha in ALPHAS:
-            pace, kind = Pace(), Traffic(alpha)
-            told = serve(
-                pace,
-                lambda n, kind=kind: kind,
-                machine=machine,
-                batch=lambda step, rows=rows: rows,
-                requests=300,
-                skip_rounds=100,
-            )
-            best, speed = best_fixed(
-                lambda n, kind=kind: kind,
-                machine=machine,
-                batch=lambda step, rows=rows: rows,
-                requests=150,
-                lens=(0, 1, 2, 3, 4, 6, 8, 10, 12, 16),
-            )
+            pace, traffic, batch = Pace(), always(Traffic(alpha)), always(rows)
+            told = serve(pace, traffic, machine=machine, batch=batch, requests=300, skip_rounds=100)
+            best, speed = best_fixed(traffic, machine=machine, batch=batch, requests=300)
             print(
                 f"{name:30} {alpha:4.2f} {told.speedup:6.3f} {speed:6.3f} ({best:2d})"
                 f" {1000 * len(told.probes) / len(told.states):8.1f} {pace.switches:9d}"
