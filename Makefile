@@ -6,13 +6,14 @@ ARGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow soak gpu-check check lint wheel format clean help
+.PHONY: demo test test-slow soak mutants gpu-check check lint wheel format clean help
 
 help:
 	@echo "make demo       the whole loop on a real small model (ARGS='--keep' leaves the servers up)"
 	@echo "make test       ruff, mypy, import-linter and the fast tests"
 	@echo "make test-slow  the tests that need real weights or minutes"
 	@echo "make soak       the tests that take tens of minutes"
+	@echo "make mutants    injects known faults of speculative decoding; a test has to catch each"
 	@echo "make gpu-check  the checks that need a CUDA GPU; skips where there is none"
 	@echo "make wheel      builds the wheel and starts its console script from a clean venv"
 	@echo "make clean      removes .venv, caches and builds; never $(HOME_FOLDER)"
@@ -28,6 +29,9 @@ test-slow: .venv/.model
 
 soak: .venv/.model
 	$(BIN)/python -m pytest -m soak $(ARGS) || { test $$? -eq 5 && echo "there is none yet"; }
+
+mutants: .venv/.installed
+	$(BIN)/python -m tests.mutants.run
 
 gpu-check: .venv/.installed
 	$(BIN)/python -m examples.gpu_check $(ARGS)

@@ -54,12 +54,18 @@ class Drafting:
         if drafter.feature_layers and states is not None:
             drafter.observe(row, start, states)
 
-    def propose(self, running: Sequence[Running]) -> list[tuple[list[int], Tensor | None]]:
-        """Each row's drafted tokens and the law they came from (None: one-hot)."""
+    def unread(self, sequence: Running, row: int) -> int:
+        """Committed tokens that `row`'s draft has yet to read."""
+        return self.guarded[sequence.drafter].unread(row, len(sequence.tokens))
+
+    def propose(
+        self, running: Sequence[Running], lens: Sequence[int]
+    ) -> list[tuple[list[int], Tensor | None]]:
+        """Each row's drafted tokens, `lens` of them at most, and the law they came from (None:
+        one-hot)."""
         found: list[tuple[list[int], Tensor | None]] = [([], None) for _ in running]
         asks: dict[str, list[Ask]] = {}
-        for row, sequence in enumerate(running):
-            length = sequence.wanted()
+        for row, (sequence, length) in enumerate(zip(running, lens, strict=True)):
             if length > 0:
                 ask = Ask(
                     row,

@@ -20,6 +20,7 @@ from speculation.drafters import Drafter
 from speculation.drafting import Drafting, OnFault, ignore
 from speculation.history import Past
 from speculation.judging import VERIFICATIONS, Draft, judge
+from speculation.lengths import Lengths, RoundTimes
 from speculation.prefixes import BLOCK, Prefixes
 from speculation.requests import Limits, check
 from speculation.sequence import Event, Request, Running, TokenLogprobs
@@ -50,6 +51,7 @@ class Engine:
         *,
         default: str,
         draft_len: int = 4,
+        adaptive: bool = False,  # K by what it pays, for requests that say none; draft_len else
         slots: int = 8,
         max_len: int = 1024,
         token_count: int | None = None,  # ids from here on name no token; None: all do
@@ -75,6 +77,8 @@ class Engine:
         self._drafting = Drafting(
             self.drafters, vocab_size=target.vocab_size, clock=clock, on_fault=on_fault
         )
+        kinds = {name: drafter.kind for name, drafter in self.drafters.items()}
+        self._lengths = Lengths(kinds, self._drafting.unread, adaptive=adaptive)
         self._verification = VERIFICATIONS[verification]
         self._observer, self._clock, self._entropy = observer, clock, entropy
         self._token_count = target.vocab_size if token_count is None else token_count
@@ -125,8 +129,9 @@ class Engine:
                 stop_ids=request.stop_ids,
                 device=self.target.device,
             ),
-            list(request.prompt_ids),
+            tokens=list(request.prompt_ids),
         )
+        self._lengths.admit(sequence)
         self._waiting.append(sequence)
 
     def cancel(self, request_id: str) -> None:
@@ -225,12 +230,14 @@ class Engine:
 
     def _round(self) -> list[Event]:
         rows = list(range(len(self._running)))
+        times = RoundTimes(began=self._clock())
+        lens = self._lengths.choose(self._running)
+        proposed = self._drafting.propose(self._running, lens)
         drafts = [
             self._draft(sequence, ids, law)
-            for sequence, (ids, law) in zip(
-                self._running, self._drafting.propose(self._running), strict=True
-            )
+            for sequence, (ids, law) in zip(self._running, proposed, strict=True)
         ]
+        times.drafted = self._clock()
         width = max(len(draft.ids) for draft in drafts)
         feeds = [
             [s.tokens[-1], *draft.ids, *[s.tokens[-1]] * (width - len(draft.ids))]
@@ -238,7 +245,6 @@ class Engine:
         ]
         first = self._tensor([len(s.tokens) - 1 for s in self._running])
         positions = first[:, None] + torch.arange(width + 1, device=first.device)
-        began = self._clock()
         hidden, features = self.target.forward(
             self._tensor(feeds),
             positions,
@@ -248,7 +254,8 @@ class Engine:
         )
         logits = self._logits(hidden)  # [B, K + 1, V]
         accepted, added = judge(logits, drafts, self._verification)
-        self._drafting.timed_step(self._clock() - began)
+        times.judged = self._clock()
+        self._drafting.timed_step(times.judged - times.drafted)
         events, ended = [], []
         for row, sequence in enumerate(self._running):
             block = [*drafts[row].ids[: accepted[row]], added[row]]
@@ -265,6 +272,14 @@ class Engine:
             if self._observer is not None:
                 self._observer(sequence.request.id, states, rows_used[: len(event.token_ids)])
             events.append(event)
+        times.done = self._clock()
+        self._lengths.learn(
+            self._running,
+            [len(draft.ids) for draft in drafts],
+            accepted,
+            [len(event.token_ids) for event in events],
+            times,
+        )
         for sequence in ended:
             self._leave(sequence)
         return events
@@ -323,6 +338,7 @@ class Engine:
         """Free a row: the last one takes its place, and the one being prefilled follows."""
         row = self._running.index(sequence)
         self._drafting.forget(sequence, row)
+        self._lengths.finish(sequence)
         last = self._running.pop()
         if last is not sequence:
             self._running[row] = last

@@ -97,6 +97,15 @@ class Guarded:
         except Exception as error:
             self._failed(error, [row])
 
+    def unread(self, row: int, length: int) -> int:
+        if row in self._plain:
+            return 0
+        try:
+            return self.drafter.unread(row, length)
+        except Exception as error:
+            self._failed(error, [row])
+            return 0
+
     def propose(self, asks: Sequence[Ask]) -> Proposal:
         places = [
             place

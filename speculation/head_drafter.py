@@ -81,6 +81,10 @@ class HeadDrafter:
         if sum(map(len, known.raw)) >= CHUNK:
             self._fold([known])
 
+    def unread(self, row: int, length: int) -> int:
+        known = self._rows.get(row)
+        return 0 if known is None else known.unread
+
     def propose(self, asks: Sequence[Ask]) -> Proposal:
         places = [
             place

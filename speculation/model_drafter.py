@@ -77,6 +77,10 @@ class ModelDrafter:
     def observe(self, row: int, start: int, features: Tensor | None) -> None:
         pass
 
+    def unread(self, row: int, length: int) -> int:
+        held = self._held.get(row)
+        return length if held is None else max(length - held.length, 0)
+
     def propose(self, asks: Sequence[Ask]) -> Proposal:
         places = [
             place

@@ -57,6 +57,9 @@ class Drafter(Protocol):
     def observe(self, row: int, start: int, features: Tensor | None) -> None:
         """The target's states [T, 3H] of `row`'s committed positions from `start` on."""
 
+    def unread(self, row: int, length: int) -> int:
+        """How many of `row`'s `length` committed tokens it has yet to read before it can draft."""
+
     def propose(self, asks: Sequence[Ask]) -> Proposal:
         """Draft for these rows, in any order; a row may get fewer tokens than wanted, or none."""
 
@@ -75,6 +78,9 @@ class NoDrafter:
 
     def observe(self, row: int, start: int, features: Tensor | None) -> None:
         pass
+
+    def unread(self, row: int, length: int) -> int:
+        return 0
 
     def propose(self, asks: Sequence[Ask]) -> Proposal:
         return Proposal([[] for _ in asks], None)

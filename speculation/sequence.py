@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from speculation.history import Past
+from speculation.pace import RequestPace
 from speculation.records import Counts
 from speculation.sampling import Sampling
 from speculation.streams import Key
@@ -68,6 +69,7 @@ class Running:
     submitted: float
     key: Key
     past: Past
+    pace: RequestPace | None = None  # where K is adapted
     tokens: list[int] = field(default_factory=list)
     prefilled: int = 0
     cached: int = 0
@@ -88,10 +90,6 @@ class Running:
     def budget(self) -> int:
         """Tokens that may still be emitted."""
         return self.request.max_tokens - (len(self.tokens) - len(self.request.prompt_ids))
-
-    def wanted(self) -> int:
-        """Tokens worth drafting now: the round adds one more than it accepts."""
-        return min(self.draft_len, self.budget - 1)
 
     def commit(self, block: Sequence[int]) -> tuple[list[int], str | None]:
         """Append `block` up to the request's end; returns what was kept and the outcome, if any.

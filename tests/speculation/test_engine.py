@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from speculation.cache import MOST_DRAFTED
 from speculation.drafters import Ask, Drafter, NoDrafter, Proposal, load_drafter
 from speculation.engine import Engine
-from speculation.records import Counts
+from speculation.records import Counts, pool
 from speculation.sampling import Sampling, probabilities
 from speculation.sequence import Event, Request
 from speculation.target import Target, load_target
@@ -293,3 +294,39 @@ def test_what_cannot_be_served_is_refused_with_its_reason(
     with pytest.raises(ValueError, match=words):
         engine.submit(request_)
     assert engine.idle
+
+
+@pytest.mark.parametrize("kind", ["ngram", "head"])
+def test_adapted_k_changes_no_output_and_a_hopeless_draft_is_soon_left_alone(
+    folders: tuple[Path, Path], target: Target, plain: dict[str, list[int]], kind: str
+) -> None:
+    """The toy head is random: nothing is accepted, so drafting never pays, whatever it costs."""
+    drafter = load_drafter(folders[1] if kind == "head" else kind, target, rows=3, max_len=MAX_LEN)
+    engine = Engine(target, {"x": drafter}, default="x", adaptive=True, slots=3, max_len=MAX_LEN)
+    requests = [Request(str(i), p, TOKENS) for i, p in enumerate(some_prompts())]
+    late: list[Event] = []
+    for turn in range(6):
+        again = [replace(request, id=f"{turn}/{request.id}") for request in requests]
+        tokens, last = decode(engine, again)
+        assert {key.split("/")[1]: found for key, found in tokens.items()} == plain
+        late = list(last.values())
+    if kind == "head":
+        counts = pool([event.counts for event in late if event.counts])
+        assert counts.rounds < 0.1 * counts.forwards
+
+
+def test_a_fixed_k_is_kept_beside_adapted_ones(
+    folders: tuple[Path, Path], target: Target, plain: dict[str, list[int]]
+) -> None:
+    drafter = load_drafter(folders[1], target, rows=3, max_len=MAX_LEN)
+    engine = Engine(target, {"x": drafter}, default="x", adaptive=True, slots=3, max_len=MAX_LEN)
+    prompts = some_prompts()
+    requests = [
+        Request(str(i), p, TOKENS, draft_len=3 if i % 2 else None) for i, p in enumerate(prompts)
+    ]
+    tokens, last = decode(engine, requests)
+    assert tokens == plain
+    for number in range(1, len(prompts), 2):
+        counts = last[str(number)].counts
+        assert counts is not None
+        assert counts.plain_forwards <= 2  # the prompt, and a last token with no budget to draft
