@@ -97,7 +97,7 @@ def why_not(config: Any, kinds: frozenset[str]) -> str | None:
     if config.model_type not in SERVED:
         from transformers import MODEL_FOR_CAUSAL_LM_MAPPING as CAUSAL
 
-        model = CAUSAL.get(type(config), None)
+        model: Any = CAUSAL.get(type(config), None)
         if isinstance(model, tuple):
             model = model[0]
         if getattr(model, "_is_stateful", False):

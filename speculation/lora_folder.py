@@ -30,16 +30,21 @@ TENSOR = re.compile(rf"{re.escape(PREFIX)}(?P<module>.+)\.lora_(?P<side>[AB])\.w
 READ = {  # what the code below goes by
     *("r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "peft_type", "bias"),
     *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern"),
-    *("init_lora_weights", "modules_to_save"),
+    "init_lora_weights",
+    "modules_to_save",
 }
 NOT_MEANT = {  # where the adapter was made, how it was trained, settings of options that are off
     *("auto_mapping", "base_model_name_or_path", "inference_mode", "peft_version", "revision"),
     *("task_type", "lora_dropout", "megatron_core", "loftq_config", "eva_config", "runtime_config"),
     *("qalora_group_size", "lora_ga_config"),
 }
-# Starting values that leave the base as it is. The others (pissa, corda, olora, loftq, lora_ga)
-# take a part out of the base's weights, which is lost when only the adapter is saved.
-PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
+PLAIN: dict[str, tuple[object, ...]] = {  # what these may be
+    "bias": ("none", None),
+    "modules_to_save": (None, []),
+    # The other starts (pissa, corda, olora, loftq, lora_ga) take a part out of the base's weights,
+    # which is lost when only the adapter is saved.
+    "init_lora_weights": (True, False, None, "gaussian", "eva", "orthogonal"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +100,12 @@ def adapter_config(folder: Path) -> dict[str, Any]:
         raise ModelFolderError(f"{path} holds {type(config).__name__}: wanted a JSON object")
     if config.get("peft_type") != "LORA":
         raise ModelFolderError(f"{path} has peft_type {config.get('peft_type')!r}: wanted 'LORA'")
-    for key in ("bias", "init_lora_weights", "modules_to_save"):
+    for key, plain in PLAIN.items():
         value = config.get(key)
-        plain = {"bias": ("none", None), "init_lora_weights": PLAIN_STARTS}.get(key, (None, []))
         if value not in plain:
             raise ModelFolderError(f"{path} has {key} {value!r}, which is not supported")
     for key, value in sorted(config.items()):
-        # Off is false, none or empty, whatever the option: 0 never is a setting that adds.
-        if value and key not in READ | NOT_MEANT and value not in (False, None):
+        if value and key not in READ | NOT_MEANT:  # off is false, none, empty or 0, in all of them
             raise ModelFolderError(f"{path} sets {key} to {value!r}, which is not supported")
     rank, alpha = config.get("r"), config.get("lora_alpha")
     if not positive_whole(rank) or not positive(alpha):
@@ -158,9 +161,7 @@ def adapter_tensors(folder: Path) -> dict[str, dict[str, Tensor]]:
     for name, tensor in sorted(tensors.items()):
         told = TENSOR.fullmatch(name)
         if told is None:
-            raise ModelFolderError(
-                f"{path} holds {name}: wanted LoRA matrices of linear layers"
-            )
+            raise ModelFolderError(f"{path} holds {name}: wanted LoRA matrices of linear layers")
         if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
             raise ModelFolderError(f"{path}: {name} holds numbers that are not finite")
         found.setdefault(told["module"], {})[told["side"]] = tensor.float()

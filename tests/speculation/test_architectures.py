@@ -1,4 +1,4 @@
-"""Every architecture that is served decodes as transformers' `generate` does; others are refused."""
+"""What is served decodes as transformers' `generate` does; what cannot is refused by name."""
 
 from __future__ import annotations
 
@@ -109,9 +109,7 @@ def test_greedy_output_is_generates_own_at_every_k_beyond_the_window(
         assert decoded(target, Wobbly(plain), draft_len=draft_len) == plain
 
 
-def test_a_head_reads_any_architectures_states(
-    target: Target, plain: dict[str, list[int]]
-) -> None:
+def test_a_head_reads_any_architectures_states(target: Target, plain: dict[str, list[int]]) -> None:
     torch.manual_seed(0)
     head = Head(head_config(target, draft_vocab=60)).eval().requires_grad_(False)
     head.choose_tokens(torch.arange(0, 120, 2))
