@@ -51,6 +51,11 @@ class Host:
     target: Target
     text: Text
 
+    @property
+    def token_count(self) -> int:
+        """Ids below it name tokens; an output layer may be wider."""
+        return min(len(self.text), self.target.vocab_size)
+
     @classmethod
     def load(cls, folder: Path, settings: ServeSettings) -> Host:
         """Fingerprint and load `folder`. Raises FolderError, ModelFolderError, TokenizerError."""
@@ -83,7 +88,7 @@ class Loaded:
     ) -> Loaded:
         """Load the drafts. Raises DraftError."""
         max_len = min(settings.max_len, host.release.context_configured)
-        drafters = _drafters(host.target, arms, settings.slots, max_len)
+        drafters = _drafters(host, arms, settings.slots, max_len)
         return cls(host, arms, settings.draft_len, settings.slots, max_len, drafters, version)
 
     @property
@@ -101,12 +106,11 @@ class Loaded:
     @property
     def limits(self) -> Limits:
         """Which requests its engine takes."""
-        target = self.host.target
         return Limits(
             max_len=self.max_len,
-            token_count=min(len(self.text), target.vocab_size),  # further rows name no token
+            token_count=self.host.token_count,
             drafters=tuple(self.drafters),
-            adapters=tuple(target.adapters),
+            adapters=tuple(self.host.target.adapters),
         )
 
     @property
@@ -130,7 +134,7 @@ class Loaded:
     def restart(self) -> None:
         """Replace an engine that failed, and the drafters, whose state is part of it."""
         self._engine = None  # its caches are freed before the new ones are made
-        self.drafters = _drafters(self.host.target, self.arms, self.slots, self.max_len)
+        self.drafters = _drafters(self.host, self.arms, self.slots, self.max_len)
         self.start()
 
 
@@ -201,11 +205,10 @@ def _manifest_beside(place: str | Path) -> PairManifest | None:
     return None
 
 
-def _drafters(
-    target: Target, arms: Mapping[str, Arm], slots: int, max_len: int
-) -> dict[str, Drafter]:
+def _drafters(host: Host, arms: Mapping[str, Arm], slots: int, max_len: int) -> dict[str, Drafter]:
+    tokens = host.token_count
     return {
-        name: load_drafter(arm.draft, target, rows=slots, max_len=max_len)
+        name: load_drafter(arm.draft, host.target, rows=slots, max_len=max_len, token_count=tokens)
         for name, arm in arms.items()
     }
 

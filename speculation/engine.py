@@ -88,6 +88,7 @@ class Engine:
         self._prefilling: Running | None = None  # owns the row after the running ones
         self._waiting: deque[Running] = deque()
         self._cancelled: set[str] = set()
+        self._owed = False  # the last step told a first token and left the round to this one
 
     @property
     def running(self) -> int:
@@ -140,9 +141,19 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> list[Event]:
-        """One prefill chunk, then one round of everything that is decoding."""
+        """One prefill chunk, then one round of everything that is decoding.
+
+        A prompt's first token is told at once, and the round is the next step's: a round in which
+        a draft reads that prompt is longer.
+        """
         events = self._drop_cancelled()
-        events += self._prefill()
+        if not self._owed:
+            begun = self._prefill()
+            events += begun
+            self._owed = bool(begun)
+            if begun:
+                return events
+        self._owed = False
         if self._running:
             events += self._round()
         return events

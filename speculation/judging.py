@@ -74,7 +74,8 @@ def judge(
     lens = torch.tensor([len(draft.ids) for draft in drafts], device=device)
     logits = shaped(logits, [draft.past for draft in drafts], [draft.ids for draft in drafts])
 
-    chosen = logits.argmax(dim=-1)  # torch: the first of equal maxima
+    # The first of equal maxima, as argmax, which takes 30 times as long for bfloat16 on a CPU.
+    chosen = logits.max(dim=-1).indices
     drawn = [row for row, draft in enumerate(drafts) if not draft.past.sampling.greedy]
     probs = logits
     if drawn:

@@ -129,7 +129,7 @@ def batch_probabilities(logits: Tensor, samplings: Sequence[Sampling]) -> Tensor
 
 
 def _one_hot(logits: Tensor) -> Tensor:
-    best = logits.argmax(dim=-1, keepdim=True)  # torch: the first of equal maxima
+    best = logits.max(dim=-1, keepdim=True).indices  # torch: the first of equal maxima
     # The dtype is said: a model that loads beside changes torch's default in every thread.
     zeros = torch.zeros(logits.shape, dtype=torch.float32, device=logits.device)
     return zeros.scatter_(-1, best, 1.0)

@@ -6,10 +6,12 @@ request differ. Knows distributions and keys; knows nothing of models.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass
 
 import torch
+from numpy.random import SFC64, Generator
 from torch import Tensor
 
 BITS = 52  # of a uniform: exact in float64, and below 1 after every rounding here
@@ -34,11 +36,17 @@ class Key:
     def exponentials(self, position: int, width: int) -> Tensor:
         """Exponential noise [width] float64 of the `position`-th token of the sequence, on the CPU.
 
-        Keyed by the position alone: draft and target are to meet the same noise there.
+        Keyed by the position alone: draft and target are to meet the same noise there. Not to be
+        written to.
         """
-        generator = torch.Generator().manual_seed(self._digest(position, "exponential") >> 1)
-        noise = torch.empty(width, dtype=torch.float64)
-        return noise.exponential_(generator=generator)
+        return _exponentials(self._digest(position, "exponential"), width)
+
+
+# Draft and target meet the same noise within a round, of which a batch has some hundred.
+@functools.lru_cache(maxsize=256)
+def _exponentials(seed: int, width: int) -> Tensor:
+    # numpy's are drawn four times as fast as torch's (0.4 ms for 49,152 on one core).
+    return torch.from_numpy(Generator(SFC64(seed)).standard_exponential(width))
 
 
 def draw(probs: Tensor, uniforms: Tensor) -> Tensor:
@@ -61,4 +69,4 @@ def race(probs: Tensor, noise: Tensor) -> Tensor:
     the same noise mostly agree, and the winner under the target does not depend on the draft:
     Daliri, Musco and Suresh 2024 (arXiv 2408.07978).
     """
-    return (probs.double() / noise.to(probs.device)).argmax(dim=-1)
+    return (probs.double() / noise.to(probs.device)).max(dim=-1).indices

@@ -330,3 +330,25 @@ def test_a_fixed_k_is_kept_beside_adapted_ones(
         counts = last[str(number)].counts
         assert counts is not None
         assert counts.plain_forwards <= 2  # the prompt, and a last token with no budget to draft
+
+
+def test_a_first_token_is_told_before_its_draft_reads_the_prompt_and_no_row_starves(
+    target: Target, plain: dict[str, list[int]]
+) -> None:
+    prompts = some_prompts()
+    asked: list[int] = []
+
+    class Noted(NoDrafter):
+        def propose(self, asks: Sequence[Ask]) -> Proposal:
+            asked.append(len(asks))
+            return super().propose(asks)
+
+    engine = build(target, Noted(), slots=3)
+    engine.submit(Request("0", prompts[0], TOKENS))
+    first = engine.step()
+    assert [event.id for event in first] == ["0"]
+    assert asked == []
+    for number in (1, 2):
+        engine.submit(Request(str(number), prompts[number], TOKENS))
+    emitted = [sum(e.id == "0" for e in engine.step()) for _ in range(6)]
+    assert sum(emitted) == 4  # a round between any two prompts, and each after them
