@@ -36,7 +36,8 @@ def engine(
 ) -> None:
     """Decode the same prompts without a draft and with one at several draft lengths.
 
-    Every line's speed-up is over plain decoding in the same turn; the range is over the turns.
+    Every line's speed-up is over plain decoding in the same turn; the range is over the turns. The
+    last line lets the engine adapt K; its measured costs and hazards give what is predicted.
     """
     from configuration.prompts import read_prompts
     from speculation.bench import bench as measured
@@ -66,13 +67,14 @@ def engine(
             stop_ids=stop_ids(model, tokenizer),
             progress=progress,
         )
-    rows = [["K", "tokens/s", "speed-up", "range", "alpha-hat", "length"]]
+    rows = [["K", "tokens/s", "speed-up", "range", "predicted", "alpha-hat", "length"]]
     rows += [
         [
-            str(timing.draft_len),
+            "adapted" if timing.draft_len is None else str(timing.draft_len),
             figure(timing.tokens_per_second, 1),
             figure(timing.speedup, 2),
             f"{min(timing.speedups):.2f} to {max(timing.speedups):.2f}",
+            figure(timing.predicted, 2),
             figure(timing.counts.acceptance),
             figure(timing.counts.acceptance_length, 2),
         ]

@@ -216,7 +216,7 @@ def bench(home: Path, device: str) -> dict[str, Any]:
         target, drafter, prompts, draft_lens=DRAFT_LENS, max_tokens=ANSWER_TOKENS, turns=2
     )
     return {
-        f"K={timing.draft_len}": {
+        "adapted" if timing.draft_len is None else f"K={timing.draft_len}": {
             "tokens_per_second": round(timing.tokens_per_second, 1),
             "acceptance": timing.counts.acceptance,
         }

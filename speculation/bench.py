@@ -22,10 +22,11 @@ from speculation.target import Target
 class Timing:
     """One draft length over all turns."""
 
-    draft_len: int  # 0 is plain decoding
+    draft_len: int | None  # 0 is plain decoding, None the K that the engine adapts itself
     tokens_per_second: float  # median of the turns
     speedups: tuple[float, ...]  # over plain decoding of the same turn, one a turn
     counts: Counts
+    predicted: float | None = None  # S(K) from costs and hazards measured by the adapting engine
 
     @property
     def speedup(self) -> float:
@@ -44,24 +45,27 @@ def bench(
     stop_ids: frozenset[int] = frozenset(),
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> list[Timing]:
-    """Decode `prompts` greedily at each draft length, `slots` at a time; the first is plain.
+    """Decode `prompts` greedily at each draft length, `slots` at a time; the first is plain, the
+    last adapts K.
 
     Raises ValueError when a prompt and `max_tokens` exceed what the drafter was loaded for.
     """
-    lens = [0, *draft_lens]
+    lens: list[int | None] = [0, *draft_lens, None]
+    longest = max(map(len, prompts)) + max_tokens
     engines = {
         draft_len: Engine(
             target,
-            {"bench": drafter if draft_len else NoDrafter()},
+            {"bench": NoDrafter() if draft_len == 0 else drafter},
             default="bench",
-            draft_len=draft_len,
+            draft_len=draft_len or 0,
+            adaptive=draft_len is None,
             slots=slots,
-            max_len=max(map(len, prompts)) + max_tokens,
+            max_len=longest,
         )
         for draft_len in lens
     }
-    seconds: dict[int, list[float]] = {draft_len: [] for draft_len in lens}
-    counts: dict[int, Counts] = {}
+    seconds: dict[int | None, list[float]] = {draft_len: [] for draft_len in lens}
+    counts: dict[int | None, Counts] = {}
     _decode(engines[0], prompts[:1], max_tokens, stop_ids)  # the first forward sets things up
     for turn in range(turns):
         for place, draft_len in enumerate(lens if turn % 2 == 0 else lens[::-1]):
@@ -69,17 +73,22 @@ def bench(
             counts[draft_len] = _decode(engines[draft_len], prompts, max_tokens, stop_ids)
             seconds[draft_len].append(time.perf_counter() - began)
             progress(turn * len(lens) + place + 1, turns * len(lens), "runs")
-    return [_timing(draft_len, seconds, counts) for draft_len in lens]
+    predicted = engines[None].paces["bench"].speedups(slots, longest)
+    return [_timing(draft_len, seconds, counts, predicted) for draft_len in lens]
 
 
 def _timing(
-    draft_len: int, seconds: Mapping[int, Sequence[float]], counts: Mapping[int, Counts]
+    draft_len: int | None,
+    seconds: Mapping[int | None, Sequence[float]],
+    counts: Mapping[int | None, Counts],
+    predicted: Sequence[float] | None,
 ) -> Timing:
     emitted = counts[draft_len].emitted
     plain_rate = [counts[0].emitted / each for each in seconds[0]]
     rates = [emitted / each for each in seconds[draft_len]]
     speedups = tuple(rate / plain for rate, plain in zip(rates, plain_rate, strict=True))
-    return Timing(draft_len, median(rates), speedups, counts[draft_len])
+    known = predicted[draft_len] if predicted and draft_len is not None else None
+    return Timing(draft_len, median(rates), speedups, counts[draft_len], known)
 
 
 def _decode(

@@ -21,6 +21,7 @@ from speculation.drafting import Drafting, OnFault, ignore
 from speculation.history import Past
 from speculation.judging import VERIFICATIONS, Draft, judge
 from speculation.lengths import Lengths, RoundTimes
+from speculation.pace import Pace
 from speculation.prefixes import BLOCK, Prefixes
 from speculation.requests import Limits, check
 from speculation.sequence import Event, Request, Running, TokenLogprobs
@@ -89,6 +90,11 @@ class Engine:
         self._waiting: deque[Running] = deque()
         self._cancelled: set[str] = set()
         self._owed = False  # the last step told a first token and left the round to this one
+
+    @property
+    def paces(self) -> Mapping[str, Pace]:
+        """What decides K, by drafter; empty where K is fixed. To be read."""
+        return self._lengths.paces
 
     @property
     def running(self) -> int:
