@@ -6,7 +6,6 @@ read from safetensors only, and no code that comes with a model is ever run.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from speculation.architectures import ModelFolderError as ModelFolderError
 from speculation.architectures import read_config as read_config
 from speculation.attention import register
 from speculation.cache import ROOM, RowCache
+from speculation.decoder import Layout, layout_of, without_decoder
 from speculation.lora import Adapters
 from speculation.lora_folder import read_adapter
 
@@ -29,66 +29,6 @@ DTYPES = {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
 def feature_layers(layer_count: int) -> tuple[int, int, int]:
     """The decoder layers whose inputs a head reads: low, middle and high, as vLLM takes them."""
     return (min(2, layer_count - 1), layer_count // 2, max(layer_count - 3, 0))
-
-
-class States:
-    """What a decoder gives: its last hidden states, and nothing of all else it could be asked."""
-
-    def __init__(self, last_hidden_state: Tensor) -> None:
-        self.last_hidden_state = last_hidden_state
-
-    def __getitem__(self, place: int) -> Tensor:
-        return (self.last_hidden_state,)[place]
-
-    def __getattr__(self, name: str) -> None:
-        return None
-
-
-class Passed(nn.Module):
-    """Stands where a model's decoder does and gives the hidden states that it is handed."""
-
-    def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> States:
-        return States(inputs_embeds)
-
-
-def without_decoder(model: nn.Module) -> nn.Module:
-    """What of a causal language model follows its decoder: `inputs_embeds` to logits.
-
-    Output layer, scales and soft caps are the model's own code over the model's own weights, so
-    that its last step needs no second telling here.
-    """
-    last = copy.copy(model)
-    last._modules = dict(model._modules)
-    last._modules[str(model.base_model_prefix)] = Passed()
-    return last
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """What each of a decoder's layers stores of one position."""
-
-    layers: int
-    heads: int
-    key_dim: int
-    value_dim: int
-
-
-class Recorder:
-    """Stands where a cache does and notes what the layers would store."""
-
-    is_compileable = False
-
-    def __init__(self) -> None:
-        self.stored: dict[int, tuple[int, int, int]] = {}
-
-    def update(
-        self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any
-    ) -> tuple[Tensor, Tensor]:
-        self.stored[layer] = (keys.shape[1], keys.shape[3], values.shape[3])
-        return keys, values
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        return 0
 
 
 @dataclass
@@ -275,32 +215,3 @@ def load_target(folder: Path, *, dtype: str = "auto", device: str = "cpu") -> Ta
     model.eval().requires_grad_(False)
     layout = layout_of(model, architecture)
     return Target(model, torch.device(device), next(model.parameters()).dtype, architecture, layout)
-
-
-@torch.inference_mode()
-def layout_of(model: Any, architecture: Architecture) -> Layout:
-    """What the layers store, seen from one token's forward. Raises ModelFolderError.
-
-    A configuration may leave head counts and widths out or give each layer its own; what is
-    stored is what counts.
-    """
-    recorder = Recorder()
-    one = torch.zeros((1, 1), dtype=torch.long, device=model.device)
-    mask = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=model.device)
-    masks = dict.fromkeys(architecture.windows, mask)
-    model.get_decoder()(
-        input_ids=one,
-        position_ids=one,
-        attention_mask=masks if len(masks) > 1 else mask,
-        cache=recorder,
-        use_cache=True,
-    )
-    layers = model.config.get_text_config(decoder=True).num_hidden_layers
-    shapes = set(recorder.stored.values())
-    if sorted(recorder.stored) != list(range(layers)) or len(shapes) != 1:
-        raise ModelFolderError(
-            f"this {architecture.name} model stores keys and values of the shapes "
-            f"{sorted(shapes)} in {len(recorder.stored)} of its {layers} layers: wanted one shape "
-            "(heads, key width, value width) in every layer"
-        )
-    return Layout(layers, *shapes.pop())

@@ -13,8 +13,9 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from speculation.architectures import SERVED
+from speculation.architectures import SERVED, Architecture
 from speculation.cache import ROOM
+from speculation.decoder import layout_of
 from speculation.drafters import Ask, Drafter, HeadDrafter, NgramDrafter, NoDrafter, Proposal
 from speculation.engine import Engine
 from speculation.head import Head, head_config
@@ -227,10 +228,7 @@ def test_the_frequencies_of_long_positions_are_served_up_to_where_they_change(
         target.new_cache(rows=1, max_len=MAX_LEN + 1)
 
 
-def test_a_context_that_cannot_be_one_shape_is_refused(tmp_path: Path) -> None:
-    from speculation.architectures import Architecture
-    from speculation.target import layout_of
-
+def test_layers_that_do_not_store_all_one_shape_are_refused(tmp_path: Path) -> None:
     model = load_target(toy_target_folder(tmp_path / "toy")).model
     layers: Any = model.get_decoder().layers  # type: ignore[operator]
     layers[1].self_attn.layer_idx = 0  # as layers that share their keys do
