@@ -23,8 +23,9 @@ from speculation.hazards import MOST_DRAFTED, expected_tokens
 Floats = NDArray[np.float64]
 
 WINDOW = 16  # samples of a cell that count when it is weighed against another
-FIRST = 5  # samples of a cell of which the median is taken; later ones move it
-CLIP = 0.3  # in logarithms: what lies farther off counts as so far
+LATEST = 7  # samples of a cell: their median is its first figure, and replaces one far off
+LASTING = 3  # rounds in a row as far off as this are no stall: the machine has changed its speed
+CLIP = 0.3  # in logarithms: how far that is, and what a single sample counts as at most
 # A figure moves a little where it is sampled each round, and more where seldom. The drift moves
 # by the same clipped surprise, and by much more: so the two cannot creep apart, which would leave
 # behind the figures that are seldom sampled, and a lasting change of speed is the machine's.
@@ -113,6 +114,7 @@ class Costs:
 
     def __init__(self) -> None:
         self._drift = 0.0  # logarithm of how slow the machine is now
+        self._strayed: deque[float] = deque(maxlen=LASTING)  # the same, by each latest round
         self._target = _Table(by_length=False)
         self._draft = _Table(by_length=True)  # by rows that draft, not by rows in the batch
         self._overhead = _Table(by_length=False)
@@ -179,8 +181,14 @@ class Costs:
         usual = self._target.usual(batch, context, width - 1)
         if usual is None:
             return 0.0
-        surprise = math.log(max(seconds, _SHORTEST)) - usual - self._drift
-        self._drift += DRIFT_GAIN * _clipped(surprise)
+        strayed = math.log(max(seconds, _SHORTEST)) - usual
+        surprise = strayed - self._drift
+        self._strayed.append(strayed)
+        far = [each - self._drift for each in self._strayed]
+        if len(far) == LASTING and (min(far) > CLIP or max(far) < -CLIP):
+            self._drift = _lower_median(self._strayed)
+        else:
+            self._drift += DRIFT_GAIN * _clipped(surprise)
         return surprise
 
 
@@ -191,7 +199,7 @@ class _Cells:
     """One bucket's figure by K: a logarithm of seconds, the drift taken out."""
 
     def __init__(self) -> None:
-        self.first: list[list[float]] = [[] for _ in _LENGTHS]
+        self.latest: list[deque[float]] = [deque(maxlen=LATEST) for _ in _LENGTHS]
         self.figure = np.zeros(len(_LENGTHS))
         self.count = np.zeros(len(_LENGTHS))
         self.added = np.zeros(len(_LENGTHS))  # when, in samples of the table
@@ -200,9 +208,10 @@ class _Cells:
         """Move a figure by a clipped step, a larger one the longer it went without a sample."""
         gap, self.added[length] = now - self.added[length], now
         count = self.count[length] = self.count[length] + 1
-        if count <= FIRST:
-            self.first[length].append(value)
-            self.figure[length] = _lower_median(self.first[length])
+        self.latest[length].append(value)
+        middle = _lower_median(self.latest[length])
+        if count <= LATEST or abs(middle - self.figure[length]) > CLIP:
+            self.figure[length] = middle
             return
         gain = max(1.0 / count, min(gap / GAIN_ROUNDS, MOST_GAIN), LEAST_GAIN)
         self.figure[length] += gain * _clipped(value - self.figure[length])

@@ -29,7 +29,7 @@ TURNED = 12  # requests in a row for which drafting did not pay, before drafting
 REJECTED = 0.15  # of S, lost to fallen hazards alone, makes it rejections that ended drafting
 KEPT_ROUNDS = 60.0  # the pool's weight when costs ended it: enough for K, little beside new rounds
 ON, OFF = 1.05, 1.01  # S above which drafting starts, and below which it ends
-PAID_MEMORY = 2000.0  # steps; longer than a collapse takes to be noticed
+PAID_MEMORY = 2000.0  # drafting steps; longer than a collapse takes to be noticed
 PATIENCE = 20  # engine steps in a row below OFF before drafting is off
 PROBE_STEPS, PROBE_EVERY = 5, 500  # so at most 10 steps of any 1,000 are probes
 PROBE_SHARE = 0.01  # of all seconds, at most, spent on what probes cost beyond plain rounds
@@ -172,11 +172,14 @@ class Pace:
         costs = self._estimated(batch, context, len(seats))
         if costs is None:
             return self._lesson(seats)
-        self._switch(costs, batch)
+        pooled = self._pooled_speed(self._pool.hazards, costs, batch)
+        self._switch(pooled, costs, batch)
         taking, best, speed = self._best(seats, costs, batch, width)
         for place, seat in enumerate(seats):
             seat.request.worth = place in taking
         if taking:
+            if pooled > ON:  # only while there is evidence to come: plain rounds hold none
+                self._paid = self._paid + (self._pool.hazards - self._paid) / PAID_MEMORY
             length = self._vary(best, speed, batch, context)
             lens = [0] * len(seats)
             for place in taking:
@@ -257,25 +260,25 @@ class Pace:
         found = speedup(hazards.tolist()[: self._most], costs)[1:]
         return max(1.0 / (1.0 / speed + stall / plain) for speed in found)
 
-    def _switch(self, costs: RoundCosts, batch: int) -> None:
-        """Drafting goes on or off by the pooled hazards' best S at this load."""
-        speed = self._pooled_speed(self._pool.hazards, costs, batch)
-        if speed > ON:
-            self._paid = self._paid + (self._pool.hazards - self._paid) / PAID_MEMORY
+    def _switch(self, speed: float, costs: RoundCosts, batch: int) -> None:
+        """Drafting goes on or off by `speed`, the pooled hazards' best S at this load."""
         self._below = self._below + 1 if speed < OFF else 0
-        if self._on and (self._below >= PATIENCE or len(self._turned) == TURNED):
-            self._end(costs, batch, speed)
-        elif not self._on and speed > ON:
-            self._on = True
-            self.switches += 1
-
-    def _end(self, costs: RoundCosts, batch: int, speed: float) -> None:
-        """Drafting goes off, with S now `speed`."""
+        if not self._on:
+            if speed > ON:
+                self._on = True
+                self.switches += 1
+            return
+        turned = len(self._turned) == TURNED
+        if self._below < PATIENCE and not turned:
+            return
+        once = self._pooled_speed(self._paid, costs, batch)
+        rejected = once > ON and once - speed > REJECTED
+        shifts, self._turned = [shift for shift in self._turned if shift], deque(maxlen=TURNED)
+        if speed > ON and not rejected:
+            return  # the next request may well be worth it: it would be on again at once
         self._on = False
         self.switches += 1
-        once = self._pooled_speed(self._paid, costs, batch)
-        shifts, self._turned = [shift for shift in self._turned if shift], deque(maxlen=TURNED)
-        if once <= ON or once - speed <= REJECTED:
+        if not rejected:
             self._off = State.OFF_BY_COST
             self._pool.restart(rounds=KEPT_ROUNDS)
             return
@@ -300,8 +303,8 @@ class Pace:
         shifts = [seat.request.hazards.shift for seat in seats]
         tokens = shifted_tokens(self._pool.hazards, shifts)[:, :lengths]
         for place, seat in enumerate(seats):  # what lies behind the end of a request gains nothing
-            if seat.budget < lengths:
-                tokens[place, seat.budget :] = tokens[place, seat.budget - 1]
+            last = max(seat.budget - 1, 0)
+            tokens[place, last:] = tokens[place, min(last, self._most)]
         taking = list(range(len(seats)))
         # Reading a prompt first stalls the batch once: it is paid off over the request's rounds,
         # of which there are fewer the more each yields.

@@ -8,6 +8,7 @@ stall twentyfold in 2 % of rounds (pace_simulation.py).
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 
 import pytest
 
@@ -110,15 +111,17 @@ def test_probes_are_at_most_ten_of_any_thousand_steps_and_a_hundredth_of_the_tim
     assert told.speedup > 0.98
 
 
-@pytest.mark.parametrize("rows", [1, 8])
-@pytest.mark.parametrize("alpha", [0.5, 0.8])
+@pytest.mark.parametrize(
+    ("alpha", "rows", "tokens"),
+    [(0.5, 1, 60.0), (0.8, 1, 20.0), (0.5, 8, 60.0), (0.8, 8, 60.0), (0.9, 4, 20.0)],
+)
 def test_a_draft_that_goes_dead_is_off_by_rejection_within_twenty_requests(
-    alpha: float, rows: int
+    alpha: float, rows: int, tokens: float
 ) -> None:
     pace, dead_from = Pace(), 60
     told = serve(
         pace,
-        lambda number: Traffic(alpha if number < dead_from else 0.0),
+        lambda number: Traffic(alpha if number < dead_from else 0.0, tokens=tokens),
         machine=WIDE,
         batch=always(rows),
         requests=dead_from + 40,
@@ -238,10 +241,36 @@ def timing(
     )
 
 
+def test_a_draft_that_was_off_by_rejection_is_known_to_be_back_after_some_ten_rounds() -> None:
+    pace = taught(alpha=0, rounds=1000)
+    assert pace.state is State.OFF_BY_REJECTION
+    assert pace.hazards[0] < 0.1
+    for _ in range(10):
+        pace.observe(timing(1, 4), [Outcome(RequestPace(), 4, 4)])
+    assert pace.hazards[0] > 0.5
+    assert pace.draft_lens([Seat(RequestPace(), 100)], batch=1, context=100)[0] > 0
+
+
+def test_a_machine_on_which_width_becomes_dear_is_noticed_while_drafting() -> None:
+    pace = Pace()
+    assert run(pace, 0.5, CHEAP, 1).states[-1] is State.DRAFTING
+    crowded = Machine(draft=0.3, knee=1.5)  # another process took the cores
+    told = run(pace, 0.5, crowded, 1, skip_rounds=100)
+    assert told.speedup > 0.97
+    assert pace.state is State.OFF_BY_COST
+
+
+def test_old_rounds_are_forgotten_and_new_ones_believed() -> None:
+    pace = Pace()
+    for accepted in [1] * 2000 + [0] * 700:
+        pace.observe(timing(1, 1), [Outcome(RequestPace(), 1, accepted)])
+    assert pace.hazards[0] < 0.15
+
+
 def usual(pace: Pace, seats: list[Seat], *, batch: int, width: int = 1) -> list[int]:
     """The K of most rounds, rounds that try something else aside."""
     found = [tuple(pace.draft_lens(seats, batch=batch, context=100, width=width)) for _ in range(9)]
-    return list(max(found, key=lambda lens: found.count(lens)))
+    return list(max(found, key=found.count))
 
 
 def shown(pace: Pace, judged: int, accepted: int, rounds: int = 12) -> RequestPace:
