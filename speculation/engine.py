@@ -214,6 +214,12 @@ class Engine:
             return []
         self._keep(sequence, row)
         logits = self._logits(hidden[:, -1:])  # [1, 1, V]
+        if not _sound(logits)[0]:
+            self._prefilling = None
+            self._running.append(sequence)
+            sequence.first_token = self._clock()
+            self._leave(sequence)
+            return [self._event(sequence, [], (), "error")]
         if self._observer is not None:
             self._observer(sequence.request.id, states, logits[0])
         _, added = judge(logits, [self._draft(sequence, [], None)])
@@ -270,11 +276,16 @@ class Engine:
             [s.request.adapter for s in self._running],
         )
         logits = self._logits(hidden)  # [B, K + 1, V]
+        sound = _sound(logits)
         accepted, added = judge(logits, drafts, self._verification)
         times.judged = self._clock()
         self._drafting.timed_step(times.judged - times.drafted)
         events, ended = [], []
         for row, sequence in enumerate(self._running):
+            if not sound[row]:
+                events.append(self._event(sequence, [], (), "error"))
+                ended.append(sequence)
+                continue
             block = [*drafts[row].ids[: accepted[row]], added[row]]
             states = None if features is None else features[row, : len(block)]
             rows_used = logits[row, : len(block)]
@@ -370,6 +381,19 @@ class Engine:
 
     def _tensor(self, values: Sequence[object]) -> Tensor:
         return torch.tensor(values, dtype=torch.long, device=self.target.device)
+
+
+def _sound(logits: Tensor) -> list[bool]:
+    """Which rows of `logits` [B, T, V] a token can be drawn from; the others become harmless.
+
+    A target whose numbers run over, or whose weights are broken, ends the requests that it does
+    this to. That is no draft's fault, and nothing that could be decoded plainly instead.
+    """
+    sound = torch.isfinite(logits.amax(dim=-1)).all(dim=-1)
+    found: list[bool] = sound.tolist()
+    if not all(found):
+        logits[~sound] = 0.0
+    return found
 
 
 def token_logprobs(logits: Tensor, ids: Sequence[int], top: int) -> tuple[TokenLogprobs, ...]:

@@ -51,7 +51,7 @@ class Event:
     id: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] = ()
-    outcome: str | None = None  # "stop", "length", "cancelled"; None while it runs
+    outcome: str | None = None  # "stop", "length", "cancelled", "error"; None while it runs
     counts: Counts | None = None  # with the outcome, as is what follows
     cached: int = 0  # tokens of the prompt that came from another's
     queue_seconds: float = 0.0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from speculation.cache import MOST_DRAFTED
@@ -352,3 +353,50 @@ def test_a_first_token_is_told_before_its_draft_reads_the_prompt_and_no_row_star
         engine.submit(Request(str(number), prompts[number], TOKENS))
     emitted = [sum(e.id == "0" for e in engine.step()) for _ in range(6)]
     assert sum(emitted) == 4  # a round between any two prompts, and each after them
+
+
+def test_a_target_that_gives_no_number_ends_the_requests_it_does_it_to_and_no_other(
+    target: Target, plain: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = some_prompts()
+    right = Target.logits
+    rounds = 0
+
+    def wrong(self: Target, hidden: Tensor) -> Tensor:
+        nonlocal rounds
+        logits = right(self, hidden)
+        if hidden.shape[0] > 1:
+            rounds += 1
+            if rounds == 3:
+                logits[1, 0, 5] = float("nan")
+        return logits
+
+    monkeypatch.setattr(Target, "logits", wrong)
+    engine = build(target, NoDrafter(), slots=2)
+    tokens, last = decode(engine, [Request(str(i), prompts[i], TOKENS) for i in range(4)])
+    outcomes = {key: event.outcome for key, event in last.items()}
+    assert sorted(outcomes.values()) == ["error", "length", "length", "length"]
+    for key, outcome in outcomes.items():
+        assert tokens[key] == (
+            plain[key] if outcome == "length" else plain[key][: len(tokens[key])]
+        )
+
+
+def test_a_prompt_that_gives_no_number_ends_at_once(
+    target: Target, plain: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = some_prompts()
+    right = Target.logits
+    calls = 0
+
+    def wrong(self: Target, hidden: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return right(self, hidden) * (float("inf") if calls == 1 else 1.0)
+
+    monkeypatch.setattr(Target, "logits", wrong)
+    engine = build(target, NoDrafter(), slots=2)
+    tokens, last = decode(engine, [Request(str(i), prompts[i], TOKENS) for i in range(2)])
+    assert last["0"].outcome == "error"
+    assert tokens["0"] == []
+    assert tokens["1"] == plain["1"]
