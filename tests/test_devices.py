@@ -81,6 +81,39 @@ def test_a_seed_gives_the_same_output_again(device: str, tmp_path: Path) -> None
     assert list(drawn("c", 1).values()) != list(drawn("d", 2).values())
 
 
+@pytest.mark.parametrize("more", [{}, {"top_p": 0.9, "presence_penalty": 0.5, "min_tokens": 4}])
+def test_a_seeds_output_depends_on_neither_draft_nor_k_nor_batch(
+    device: str, tmp_path: Path, more: dict[str, float]
+) -> None:
+    folder = toy_target_folder(tmp_path / "target")
+    draft = toy_draft_folder(folder, tmp_path / "draft")
+    target = load_target(folder, dtype="float32", device=device)
+
+    def drawn(kind: str | Path, draft_len: int, slots: int) -> tuple[dict[str, list[int]], Counts]:
+        drafter = load_drafter(kind, target, rows=slots, max_len=MAX_LEN)
+        engine = Engine(
+            target, {"x": drafter}, default="x", draft_len=draft_len, slots=slots, max_len=MAX_LEN
+        )
+        asked = [
+            Request(
+                str(n),
+                prompt,
+                TOKENS,
+                sampling=Sampling(temperature=0.8, seed=n, **more),  # type: ignore[arg-type]  # floats and ints by name
+                stop_ids=frozenset({5}),
+            )
+            for n, prompt in enumerate(PROMPTS)
+        ]
+        return decoded(engine, asked)
+
+    plain, _ = drawn("none", 0, 1)
+    for kind, draft_len, slots in ((draft, 1, 1), (draft, 7, 3), ("ngram", 4, 2), (folder, 4, 3)):
+        found, counts = drawn(kind, draft_len, slots)
+        assert found == plain
+        if kind == folder:  # the target drafts for itself, with the same noise: all is kept
+            assert counts.acceptance == 1.0
+
+
 def test_a_head_learns_where_it_is_trained(device: str, tmp_path: Path) -> None:
     if device == "cpu":
         pytest.skip("tests/training proves the same and more on CPU")
