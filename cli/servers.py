@@ -47,6 +47,13 @@ def serve(
     ] = None,
     slots: Annotated[int | None, typer.Option(help="Requests decoded at once.")] = None,
     max_len: Annotated[int | None, typer.Option(help="Prompt and answer, in tokens.")] = None,
+    prefix_tokens: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Tokens of prompt beginnings kept for prompts that begin alike; 0 keeps none.",
+        ),
+    ] = 4096,
     dtype: Annotated[str, typer.Option(help="`auto` is what the weights are stored in.")] = "auto",
     device: Annotated[str, typer.Option(help="`cpu`, or `cuda` for a GPU.")] = "cpu",
     threads: Annotated[
@@ -97,6 +104,7 @@ def serve(
         draft_len=drafted(settings, pairing) if draft_len is None else draft_len,
         slots=configured.slots if slots is None else slots,
         max_len=configured.max_len if max_len is None else max_len,
+        prefix_tokens=prefix_tokens,
         dtype=dtype,
         device=device,
         threads=threads,

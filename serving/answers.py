@@ -161,7 +161,7 @@ def usage(ticket: Ticket, last: Event) -> Body:
         "prompt_tokens": prompt,
         "completion_tokens": counts.emitted,
         "total_tokens": prompt + counts.emitted,
-        "prompt_tokens_details": {"cached_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": last.cached},
         "paceline": {
             "pair": arm.pair,
             "drafter": arm.name,
@@ -174,7 +174,7 @@ def usage(ticket: Ticket, last: Event) -> Body:
             "emitted": counts.emitted,
             "judged_per_position": list(counts.judged_per_position),
             "accepted_per_position": list(counts.accepted_per_position),
-            "prompt_tokens_cached": 0,
+            "prompt_tokens_cached": last.cached,
             "queue_seconds": ticket.waiting_seconds + last.queue_seconds,
             "prefill_seconds": last.prefill_seconds,
             "decode_seconds": last.decode_seconds,

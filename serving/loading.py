@@ -75,6 +75,7 @@ class Loaded:
     slots: int
     max_len: int
     drafters: Mapping[str, Drafter]
+    prefix_tokens: int = 0
     version: str | None = None  # the registry's, of a following server
     _engine: Engine | None = None
 
@@ -89,7 +90,17 @@ class Loaded:
         """Load the drafts. Raises DraftError."""
         max_len = min(settings.max_len, host.release.context_configured)
         drafters = _drafters(host, arms, settings.slots, max_len)
-        return cls(host, arms, settings.draft_len, settings.slots, max_len, drafters, version)
+        return cls(
+            host,
+            arms,
+            settings.draft_len,
+            settings.slots,
+            max_len,
+            drafters,
+            # What a trial's arms take must not depend on which came first.
+            0 if settings.trial else settings.prefix_tokens,
+            version,
+        )
 
     @property
     def default(self) -> Arm:
@@ -127,7 +138,8 @@ class Loaded:
             draft_len=self.draft_len,
             slots=self.slots,
             max_len=self.max_len,
-            token_count=self.limits.token_count,
+            token_count=self.host.token_count,
+            prefix_tokens=self.prefix_tokens,
             on_fault=_log_fault,
         )
 

@@ -37,6 +37,9 @@ class ServeSettings:
     draft_len: int = 4  # K: tokens drafted a round
     slots: int = 8  # sequences that run at once; each costs a row of the caches
     max_len: int = 1024  # tokens of prompt and completion together
+    # Tokens of prompt beginnings kept for prompts that begin alike; 0 keeps none, so that nobody
+    # can tell from the time to a first token what others have asked.
+    prefix_tokens: int = 4096
     dtype: str = "auto"  # "auto" is what the weights are stored in
     device: str = "cpu"
     threads: int | None = None  # of torch; None lets it choose
@@ -74,6 +77,7 @@ class ServeSettings:
             ("draft_len", 0, MOST_DRAFTED),
             ("slots", 1, 1024),
             ("max_len", 2, 2**20),
+            ("prefix_tokens", 0, 2**31),
             ("queue_tokens", 1, 2**31),
             ("body_bytes", 1, 2**31),
         ):

@@ -232,3 +232,20 @@ def test_a_trial_answers_from_the_arm_that_was_asked_for(trial: Served) -> None:
     assert told["candidate"]["draft_len"] == 3
     assert told["none"]["rounds"] == told["none"]["drafted"] == told["none"]["draft_len"] == 0
     assert len(told["candidate"]["judged_per_position"]) == 3
+
+
+def test_a_prompt_that_begins_as_one_before_says_so_and_is_answered_alike(
+    client: openai.OpenAI,
+) -> None:
+    prompt = [40 + n % 7 for n in range(80)]
+
+    def complete() -> Any:
+        return client.completions.create(
+            model=client.models.list().data[0].id, prompt=prompt, max_tokens=12, temperature=0
+        )
+
+    complete()
+    first, again = complete(), complete()
+    assert first.choices[0].text == again.choices[0].text
+    assert again.usage.prompt_tokens_details.cached_tokens == 64  # two whole blocks
+    assert again.usage.paceline["prompt_tokens_cached"] == 64
