@@ -251,10 +251,12 @@ def test_a_draft_that_was_off_by_rejection_is_known_to_be_back_after_some_ten_ro
 
 
 def test_a_machine_on_which_width_becomes_dear_is_noticed_while_drafting() -> None:
-    pace = Pace()
-    assert run(pace, 0.5, CHEAP, 1).states[-1] is State.DRAFTING
+    # Requests alike: none is plain for reasons of its own, which would show what plain costs.
+    pace, alike = Pace(), always(Traffic(0.6, correlation=0.001, tokens=30.0, prompt=60))
+    before = serve(pace, alike, machine=CHEAP, batch=always(1), requests=150)
+    assert before.states[-1] is State.DRAFTING
     crowded = Machine(draft=0.3, knee=1.5)  # another process took the cores
-    told = run(pace, 0.5, crowded, 1, skip_rounds=100)
+    told = serve(pace, alike, machine=crowded, batch=always(1), requests=200, skip_rounds=100)
     assert told.speedup > 0.97
     assert pace.state is State.OFF_BY_COST
 
@@ -268,8 +270,10 @@ def test_old_rounds_are_forgotten_and_new_ones_believed() -> None:
 
 def usual(pace: Pace, seats: list[Seat], *, batch: int, width: int = 1) -> list[int]:
     """The K of most rounds, rounds that try something else aside."""
-    found = [tuple(pace.draft_lens(seats, batch=batch, context=100, width=width)) for _ in range(9)]
-    return list(max(found, key=found.count))
+    found = Counter(
+        tuple(pace.draft_lens(seats, batch=batch, context=100, width=width)) for _ in range(9)
+    )
+    return list(found.most_common(1)[0][0])
 
 
 def shown(pace: Pace, judged: int, accepted: int, rounds: int = 12) -> RequestPace:
@@ -322,7 +326,9 @@ def test_a_long_prompt_is_not_read_for_a_short_answer() -> None:
     long, short = Seat(RequestPace(), 1000, behind=4000), Seat(RequestPace(), 1000, behind=20)
     assert usual(pace, [long], batch=1) == [0]
     assert usual(pace, [short], batch=1)[0] > 0
-    assert usual(pace, [long, short], batch=2)[0] == 0
+    lens = usual(pace, [long, short], batch=2)
+    assert lens[0] == 0
+    assert lens[1] > 0
 
 
 def test_what_rows_at_a_fixed_k_show_counts_too() -> None:
