@@ -8,6 +8,7 @@ stall twentyfold in 2 % of rounds (pace_simulation.py).
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 
 import pytest
 
