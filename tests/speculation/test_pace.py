@@ -277,6 +277,14 @@ def usual(pace: Pace, seats: list[Seat], *, batch: int, width: int = 1) -> list[
     return list(found.most_common(1)[0][0])
 
 
+def test_lengths_beside_the_best_and_plain_rounds_are_tried_now_and_then() -> None:
+    pace, seats = taught(), [Seat(RequestPace(), 100)]
+    best = usual(pace, seats, batch=1)[0]
+    tried = Counter(pace.draft_lens(seats, batch=1, context=100)[0] for _ in range(200))
+    assert tried[best] > 150
+    assert {0, best - 1, best + 1} <= set(tried)
+
+
 def shown(pace: Pace, judged: int, accepted: int, rounds: int = 12) -> RequestPace:
     """A request that has had so many rounds like this one."""
     request = RequestPace()
