@@ -50,9 +50,7 @@ class Prefixes:
             self._blocks.move_to_end(key)
         return [block.parts for _, block in found]
 
-    def add(
-        self, kind: Hashable, tokens: Sequence[int], save: Callable[[int, int], Parts]
-    ) -> None:
+    def add(self, kind: Hashable, tokens: Sequence[int], save: Callable[[int, int], Parts]) -> None:
         """Store the whole blocks of `tokens`; `save(start, end)` copies a new one's tensors."""
         whole = min(len(tokens), self.capacity) // BLOCK
         found = self._walk(kind, tokens, whole)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transformers import AutoTokenizer
@@ -40,7 +41,7 @@ def prompts(folder: Path) -> list[tuple[int, ...]]:
     for entry in documented(standard_library()):
         if entry.held_out and len(entry.prompt) < 600:
             messages = [{"role": "user", "content": entry.prompt}]
-            encoded = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
+            encoded: Any = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
             found.append(tuple(encoded["input_ids"]))
     return found[:: len(found) // 12][:12]
 
