@@ -52,7 +52,7 @@ def real_story(home: Path, target: str | None, *, from_scratch: bool, prompts: i
         prompts=docstring_prompts,
         evaluation_prompts=prompts or EVALUATION,
         max_tokens=80,
-        recipe={},
+        recipe={"max_tokens": 96},  # of an answer: the traffic and the gate read the first 80
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from configuration.prompts import read_prompts
 from configuration.settings import Pairing, Settings
+from flows.child import in_child
 from flows.line import device, store
 from flows.lineage import write_lineage
 from flows.steps import file_digest
@@ -78,12 +79,9 @@ def regenerate_answers(
     settings: Settings, line: Pairing, plan: dict[str, Any], out: Path, progress: Progress
 ) -> dict[str, Any]:
     """Have the new target answer the training prompts."""
-    from training.regenerate import regenerate
-
     prompts = read_prompts(settings.path(line.train_prompts))
-    folder = regenerate(
-        Path(plan["target"]), prompts, out, recipe=line.recipe, device=device(), progress=progress
-    )
+    spec = {"target": plan["target"], "prompts": [asdict(each) for each in prompts]}
+    folder = in_child("regenerate", {**spec, **_where(line, out)}, progress)
     return {"responses": str(folder)}
 
 
@@ -99,20 +97,15 @@ def distil_draft(
 
     A draft that is trained already is only told of again.
     """
-    from training.distill import distill
-
     start = plan["parent_draft"] if plan["choice"] == "warm" else None
-    draft = distill(
-        Path(plan["target"]),
-        responses,
-        out,
-        recipe=line.recipe,
-        start=None if start is None else Path(start),
-        device=device(),
-        progress=progress,
-    )
+    spec = {"target": plan["target"], "responses": str(responses), "start": start}
+    draft = in_child("distil", {**spec, **_where(line, out)}, progress)
     write_lineage(draft, responses, read_prompts(settings.path(line.train_prompts)), line.recipe)
     return {"draft": str(draft)}
+
+
+def _where(line: Pairing, out: Path) -> dict[str, Any]:
+    return {"out": str(out), "recipe": asdict(line.recipe), "device": device()}
 
 
 def measure_pair(

@@ -256,6 +256,7 @@ class Service:
             draft_len=ticket.draft_len,
             started=ticket.started,
             prompt_tokens=len(ticket.request.prompt_ids),
+            adapter=ticket.request.adapter,
             prompt_tokens_cached=last.cached,
             counts=last.counts,
             queue_seconds=queue_seconds,

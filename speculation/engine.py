@@ -11,6 +11,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -140,6 +141,19 @@ class Engine:
         )
         self._lengths.admit(sequence)
         self._waiting.append(sequence)
+
+    def load_adapter(self, name: str, folder: Path) -> None:
+        """Let requests name the LoRA adapter in `folder`. Raises ModelFolderError."""
+        self.target.load_adapter(name, folder)
+
+    def unload_adapter(self, name: str) -> None:
+        """Forget an adapter. Raises ValueError while a request that waits or runs uses it."""
+        everyone = [*self._waiting, *self._running, *filter(None, [self._prefilling])]
+        users = sum(sequence.request.adapter == name for sequence in everyone)
+        if users:
+            raise ValueError(f"adapter {name!r} is used by {users} requests: wait until they end")
+        self.target.unload_adapter(name)
+        self._prefixes.forget(name)  # another of the same name would not be the same
 
     def cancel(self, request_id: str) -> None:
         """End a request at the next step, with what it has emitted. Unknown ids are ignored."""

@@ -122,6 +122,7 @@ class Exchange:
     prefill_seconds: float
     decode_seconds: float
     outcome: str  # "stop", "length", "cancelled", "error"
+    adapter: str | None = None  # the LoRA adapter that it asked for; counts are kept apart by it
     prompt_ids: tuple[int, ...] | None = None
     completion_ids: tuple[int, ...] | None = None
 

@@ -134,3 +134,16 @@ def toy_architecture_folder(folder: Path, model_type: str, /, seed: int = 0, **a
                 weight.mul_(0.3)  # a model of what came before, not only of the last token
     model.save_pretrained(folder)
     return folder
+
+
+def toy_adapter_folder(base: Path, folder: Path, *, seed: int = 0, **options: Any) -> Path:
+    """A random LoRA adapter for the model in `base`, as peft stores it."""
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(seed)
+    model = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32),
+        LoraConfig(**{"init_lora_weights": False, "task_type": "CAUSAL_LM", **options}),
+    )
+    model.save_pretrained(str(folder))
+    return folder

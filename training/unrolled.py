@@ -110,7 +110,7 @@ def unrolled(
         losses.append(decay**position * loss)
         with torch.no_grad():
             hit = torch.zeros_like(chained)
-            hit[which] = head.token_ids[logits.argmax(dim=-1)] == top_ids[:, 0]
+            hit[which] = head.token_ids[logits.max(dim=-1).indices] == top_ids[:, 0]
             judged.append(int((chained & valid).sum()))
             chained = chained & hit
             accepted.append(int(chained.sum()))

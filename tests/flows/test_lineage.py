@@ -19,6 +19,7 @@ from speculation.records import Prompt
 from tests.registry import tiny
 from tests.toys import toy_target_folder
 from training import distill as distillation
+from training.main import STEPS
 from training.recipe import Recipe
 from training.responses import read_responses, split
 
@@ -45,6 +46,10 @@ def test_a_draft_that_was_trained_is_told_of_by_the_answers_it_learned_from(
 
     monkeypatch.setattr(distillation, "validate", validated)
     monkeypatch.setattr(making, "device", lambda: "cpu")
+    # In this process, so that the judged answers can be seen.
+    monkeypatch.setattr(
+        making, "in_child", lambda step, spec, progress: STEPS[step](spec, progress)
+    )
     made = making.regenerate_answers(settings, line, plan, tmp_path / "answers", print)
     answers = Path(made["responses"])
     args = (settings, line, plan, answers, tmp_path / "out", lambda *_: None)
@@ -99,7 +104,7 @@ def test_a_draft_without_weights_was_not_made_of_anything(kind: str) -> None:
 def test_the_draft_that_is_shipped_tells_how_it_was_made() -> None:
     draft = str(EXAMPLES / "draft")
     told = read_lineage(draft)
-    assert (len(told.prompts_train), len(told.prompts_validation)) == (693, 44)
+    assert (len(told.prompts_train), len(told.prompts_validation)) == (1628, 104)
     assert not set(told.prompts_train) & set(told.prompts_validation)
     curves = json.loads(training_files(draft)[1].read_text())
     assert len(curves) == told.recipe["epochs"] == 5

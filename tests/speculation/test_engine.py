@@ -80,7 +80,10 @@ def build(target: Target, drafter: Drafter, *, slots: int = 3, draft_len: int = 
     )
 
 
-@pytest.mark.parametrize("draft_len", [0, 1, 3, 8, 16])
+@pytest.mark.parametrize(
+    "draft_len",
+    [pytest.param(k, marks=() if k in (0, 1, 3, 16) else pytest.mark.slow) for k in range(17)],
+)
 @pytest.mark.parametrize("kind", ["none", "ngram", "head"])
 def test_greedy_output_is_the_targets_own(
     folders: tuple[Path, Path],

@@ -147,16 +147,20 @@ def test_the_joint_law_is_the_same_at_every_k(draft_len: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeded", [False, True])
-@pytest.mark.parametrize("name", FAST)
-def test_the_joint_law_is_the_targets_with_a_real_head(
-    tmp_path: Path, name: str, seeded: bool
+@pytest.mark.parametrize("kind", ["head", "model"])
+@pytest.mark.parametrize("name", ["temperature", "top_p", "all"])
+def test_the_joint_law_is_the_targets_with_a_draft_of_weights(
+    tmp_path: Path, name: str, kind: str, seeded: bool
 ) -> None:
     target = tiny_target(tmp_path / "target")
-    torch.manual_seed(3)
-    head = Head(head_config(target, draft_vocab=4))
-    head.choose_tokens(torch.tensor([0, 1, 2, 4]))  # one of the five it cannot propose
-    save_head(head, tmp_path / "head")
-    drafter = load_drafter(tmp_path / "head", target, rows=SLOTS, max_len=16)
+    if kind == "model":
+        tiny_target(tmp_path / "draft", seed=1)
+    else:
+        torch.manual_seed(3)
+        head = Head(head_config(target, draft_vocab=4))
+        head.choose_tokens(torch.tensor([0, 1, 2, 4]))  # one of the five it cannot propose
+        save_head(head, tmp_path / "draft")
+    drafter = load_drafter(tmp_path / "draft", target, rows=SLOTS, max_len=16)
     after = model_logits(tmp_path / "target")
     assert fit(target, drafter, SAMPLINGS[name], after, seeded=seeded) > ALPHA
 

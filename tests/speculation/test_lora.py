@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from speculation.lora_folder import CONFIG, WEIGHTS
 from speculation.target import ModelFolderError, Target, load_target
-from tests.toys import ARCHITECTURES, toy_architecture_folder
+from tests.toys import ARCHITECTURES, toy_adapter_folder, toy_architecture_folder
 
 TOKENS, MAX_LEN = 24, 96
 ADAPTERS: dict[str, dict[str, Any]] = {
@@ -41,13 +41,7 @@ CHOICES = ("names", None, "patterns", "pattern", "names")  # of the rows of a ba
 
 
 def toy_adapter(base: Path, out: Path, options: dict[str, Any]) -> Path:
-    torch.manual_seed(len(str(options)))
-    model = get_peft_model(
-        AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32),
-        LoraConfig(**{"init_lora_weights": False, "task_type": "CAUSAL_LM", **options}),
-    )
-    model.save_pretrained(str(out))
-    return out
+    return toy_adapter_folder(base, out, seed=len(str(options)), **options)
 
 
 @dataclass(frozen=True)

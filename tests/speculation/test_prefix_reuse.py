@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from speculation.drafters import load_drafter
+from speculation.drafters import NoDrafter, load_drafter
 from speculation.engine import Engine
 from speculation.prefixes import BLOCK
 from speculation.sequence import Event, Request
 from speculation.target import Target, load_target
-from tests.toys import toy_draft_folder, toy_target_folder
+from tests.toys import toy_adapter_folder, toy_draft_folder, toy_target_folder
 
 TOKENS = 24
 
@@ -71,3 +71,34 @@ def test_a_store_too_small_for_a_block_reuses_nothing(
     folders: tuple[Path, Path], target: Target
 ) -> None:
     assert all(event.cached == 0 for _, event in answers(target, "none", BLOCK - 1).values())
+
+
+def test_an_adapter_that_was_replaced_shares_no_beginning_with_its_successor(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    target = load_target(folders[0])
+    for seed in (1, 2):
+        toy_adapter_folder(
+            folders[0], tmp_path / str(seed), seed=seed, target_modules=["q_proj", "down_proj"]
+        )
+    engine = Engine(
+        target, {"x": NoDrafter()}, default="x", slots=2, max_len=160, prefix_tokens=10 * BLOCK
+    )
+    prompt = prompts()[0]
+
+    def answer(key: str) -> tuple[list[int], int]:
+        engine.submit(Request(key, prompt, TOKENS, adapter="a"))
+        if key == "busy":
+            with pytest.raises(ValueError, match="used by 1"):
+                engine.unload_adapter("a")
+        events = [event for _ in iter(lambda: engine.idle, True) for event in engine.step()]
+        return [token for event in events for token in event.token_ids], events[-1].cached
+
+    engine.load_adapter("a", tmp_path / "1")
+    first = answer("busy")
+    assert answer("again") == (first[0], 2 * BLOCK)
+    engine.unload_adapter("a")
+    engine.load_adapter("a", tmp_path / "2")
+    other = answer("other")
+    assert other[1] == 0
+    assert other[0] != first[0]
