@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cli.demo_story import Run, Story, written
 from speculation.records import Prompt
-from training.corpus import Documented, documented, standard_library
+from training.corpus import Documented, apart, documented, standard_library
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "docstrings"
 SHORTEST, LONGEST = 40, 200  # tokens of a docstring: long enough that decoding dominates
@@ -71,12 +71,11 @@ def docstring_prompts(target: Path) -> dict[str, Sequence[Prompt]]:
 
     entries = list(fitting())
     random.Random(0).shuffle(entries)
-    seen = [_prompt(entry) for entry in entries if not entry.held_out]
-    held_out = [_prompt(entry) for entry in entries if entry.held_out]
+    seen, held_out = apart(entries)
     return {
-        "train": seen[:TRAIN],
-        "traffic": held_out[:TRAFFIC],
-        "evaluation": held_out[TRAFFIC:],
+        "train": [_prompt(entry) for entry in seen[:TRAIN]],
+        "traffic": [_prompt(entry) for entry in held_out[:TRAFFIC]],
+        "evaluation": [_prompt(entry) for entry in held_out[TRAFFIC:]],
     }
 
 

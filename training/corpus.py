@@ -11,7 +11,7 @@ import hashlib
 import inspect
 import sysconfig
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +39,17 @@ class Documented:
     def held_out(self) -> bool:
         """One in five by the hash of the name, so that every run and Python version agrees."""
         return hashlib.sha256(self.name.encode()).digest()[0] < 51
+
+
+def apart(entries: Iterable[Documented]) -> tuple[list[Documented], list[Documented]]:
+    """Those to learn from and those held out, each source once.
+
+    A function may stand in two modules under two names; its source is then held out under both.
+    """
+    everything = list(entries)
+    held_out = {entry.prompt: entry for entry in everything if entry.held_out}
+    seen = {e.prompt: e for e in everything if e.prompt not in held_out}
+    return list(seen.values()), list(held_out.values())
 
 
 def standard_library() -> Path:

@@ -100,8 +100,13 @@ def load_tokenizer(target_folder: Path) -> PreTrainedTokenizerBase:
 def encode(
     tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Prompt], recipe: Recipe
 ) -> list[tuple[str, tuple[int, ...]]]:
-    """The first `recipe.responses` prompts that fit, as ids under the target's chat template."""
+    """The first `recipe.responses` prompts that fit, as ids under the target's chat template.
+
+    Equal prompts are asked once: the answers would be equal too, and one of them could be learned
+    from while the other chooses the checkpoint.
+    """
     chosen: list[tuple[str, tuple[int, ...]]] = []
+    asked: set[tuple[int, ...]] = set()
     for prompt in prompts:
         if len(chosen) == recipe.responses:
             break
@@ -109,7 +114,8 @@ def encode(
             [dict(message) for message in prompt.messages], add_generation_prompt=True
         )
         ids = tuple(encoded["input_ids"])
-        if len(ids) <= recipe.max_prompt_tokens:
+        if len(ids) <= recipe.max_prompt_tokens and ids not in asked:
+            asked.add(ids)
             chosen.append((prompt.id, ids))
     return chosen
 

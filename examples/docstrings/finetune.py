@@ -19,7 +19,7 @@ from peft import LoraConfig, get_peft_model
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from training.corpus import documented, standard_library
+from training.corpus import apart, documented, standard_library
 
 IGNORED = -100  # the label that torch's cross entropy passes over
 
@@ -38,9 +38,9 @@ def main() -> None:
     shuffler = random.Random(arguments.seed)
     tokenizer = AutoTokenizer.from_pretrained(arguments.target)
     examples: list[tuple[list[int], list[int]]] = []
-    for entry in documented(standard_library()):
+    for entry in apart(documented(standard_library()))[0]:
         answer = tokenizer(entry.docstring, add_special_tokens=False).input_ids
-        if entry.held_out or not 40 <= len(answer) <= 200:
+        if not 40 <= len(answer) <= 200:
             continue
         message = [{"role": "user", "content": entry.prompt}]
         encoded: Any = tokenizer.apply_chat_template(message, add_generation_prompt=True)

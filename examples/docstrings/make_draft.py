@@ -18,7 +18,7 @@ from pathlib import Path
 
 from flows.lineage import write_lineage
 from speculation.records import Prompt
-from training.corpus import documented, standard_library
+from training.corpus import apart, documented, standard_library
 from training.distill import distill
 from training.recipe import Recipe
 from training.regenerate import regenerate
@@ -56,8 +56,7 @@ def prompts_of(recipe: Recipe) -> list[Prompt]:
     """All that may be asked, in the order in which it is."""
     prompts = [
         Prompt(entry.name, ({"role": "user", "content": entry.prompt},))
-        for entry in documented(standard_library())
-        if not entry.held_out
+        for entry in apart(documented(standard_library()))[0]
     ]
     random.Random(recipe.seed).shuffle(prompts)
     return prompts
