@@ -59,7 +59,8 @@ def plot_acceptance(entries: Sequence[Entry], out: Path, *, title: str = "Accept
     span = max((end - begin) / per, 1.0)
     lower.set_xlim(-0.02 * span, 1.02 * span)
     if points:
-        lower.legend(loc="upper left", bbox_to_anchor=(0, -0.42), ncols=3, frameon=False)
+        # One below the other: a wide legend would squeeze the axes, or be cut off.
+        lower.legend(loc="upper left", bbox_to_anchor=(0, -0.42), ncols=1, frameon=False)
     else:
         upper.text(0.5, 0.5, "no requests yet", transform=upper.transAxes, ha="center")
     rows = _marks(figure, (upper, lower), marks, begin=begin, per=per)
