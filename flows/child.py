@@ -20,14 +20,11 @@ from flows.steps import write_json
 TAIL_LINES = 20
 
 
-class ChildError(RuntimeError):
-    """A step that could not be done; the message holds what it said last."""
-
-
 def in_child(step: str, spec: Mapping[str, Any], progress: Callable[[int, int, str], None]) -> Path:
     """The result of a step of `training.main`. Its folder is spec["out"], where the spec is kept.
 
-    Raises ValueError where the step does (a caller's mistake), ChildError for everything else.
+    Raises ValueError where the step does (a caller's mistake), and for everything else RuntimeError
+    with what it said last.
     """
     asked = Path(spec["out"]).with_suffix(".spec.json")
     asked.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +53,7 @@ def in_child(step: str, spec: Mapping[str, Any], progress: Callable[[int, int, s
     if "error" in told and not told["fault"]:
         raise ValueError(told["error"])
     last = told.get("error") or "\n".join(noise)
-    raise ChildError(f"the step {step} {ending(code)}: {last}")
+    raise RuntimeError(f"the step {step} {ending(code)}: {last}")
 
 
 def _said(line: str) -> dict[str, Any] | None:

@@ -69,7 +69,7 @@ class Drafting:
             if length > 0:
                 ask = Ask(
                     row,
-                    sequence.tokens,
+                    list(sequence.tokens),  # a copy: whatever is done to it hurts nobody
                     length,
                     sequence.request.sampling,
                     sequence.key.seed,

@@ -148,8 +148,7 @@ class Engine:
 
     def unload_adapter(self, name: str) -> None:
         """Forget an adapter. Raises ValueError while a request that waits or runs uses it."""
-        everyone = [*self._waiting, *self._running, *filter(None, [self._prefilling])]
-        users = sum(sequence.request.adapter == name for sequence in everyone)
+        users = sum(sequence.request.adapter == name for sequence in self._everyone())
         if users:
             raise ValueError(f"adapter {name!r} is used by {users} requests: wait until they end")
         self.target.unload_adapter(name)
@@ -157,11 +156,15 @@ class Engine:
 
     def cancel(self, request_id: str) -> None:
         """End a request at the next step, with what it has emitted. Unknown ids are ignored."""
-        self._cancelled.add(request_id)
+        if any(sequence.request.id == request_id for sequence in self._everyone()):
+            self._cancelled.add(request_id)
+
+    def _everyone(self) -> list[Running]:
+        return [*self._waiting, *self._running, *filter(None, [self._prefilling])]
 
     @torch.inference_mode()
     def step(self) -> list[Event]:
-        """One prefill chunk, then one round of everything that is decoding.
+        """One chunk of a prompt, then one round of everything that is decoding.
 
         A prompt's first token is told at once, and the round is the next step's: a round in which
         a draft reads that prompt is longer.
@@ -216,6 +219,8 @@ class Engine:
             [row],
             [sequence.request.adapter],
         )
+        if not bool(torch.isfinite(hidden).all()):
+            return [self._failed(sequence)]
         states = None if features is None else features[0]
         self._drafting.observe(sequence, row, sequence.prefilled, states)
         if states is not None and self._prefixes.capacity:
@@ -226,14 +231,10 @@ class Engine:
             if self._observer is not None:
                 self._observer(sequence.request.id, states, hidden[0, :0])
             return []
-        self._keep(sequence, row)
         logits = self._logits(hidden[:, -1:])  # [1, 1, V]
-        if not _sound(logits)[0]:
-            self._prefilling = None
-            self._running.append(sequence)
-            sequence.first_token = self._clock()
-            self._leave(sequence)
-            return [self._event(sequence, [], (), "error")]
+        if _sound(logits)[0] == 0:
+            return [self._failed(sequence)]
+        self._keep(sequence, row)
         if self._observer is not None:
             self._observer(sequence.request.id, states, logits[0])
         _, added = judge(logits, [self._draft(sequence, [], None)])
@@ -241,6 +242,14 @@ class Engine:
         self._running.append(sequence)
         sequence.first_token = self._clock()
         return [self._commit(sequence, added, logits[0], drafted=0, accepted=0, prefill=True)]
+
+    def _failed(self, sequence: Running) -> Event:
+        """The target gave no number while it read this prompt."""
+        self._prefilling = None
+        self._running.append(sequence)
+        sequence.first_token = self._clock()
+        self._leave(sequence)
+        return self._event(sequence, [], (), "error")
 
     def _reuse(self, sequence: Running, row: int) -> None:
         """Begin with the keys, values and states of an earlier prompt, while it was the same."""
@@ -290,13 +299,15 @@ class Engine:
             [s.request.adapter for s in self._running],
         )
         logits = self._logits(hidden)  # [B, K + 1, V]
+        # A position without a number ends its row only if the row gets there.
         sound = _sound(logits)
-        accepted, added = judge(logits, drafts, self._verification)
+        judged = [draft.upto(place) for draft, place in zip(drafts, sound, strict=True)]
+        accepted, added = judge(logits, judged, self._verification)
         times.judged = self._clock()
         self._drafting.timed_step(times.judged - times.drafted)
         events, ended = [], []
         for row, sequence in enumerate(self._running):
-            if not sound[row]:
+            if accepted[row] >= sound[row]:
                 events.append(self._event(sequence, [], (), "error"))
                 ended.append(sequence)
                 continue
@@ -347,7 +358,7 @@ class Engine:
     ) -> Event:
         kept, outcome = sequence.commit(block)
         if not prefill:
-            sequence.count_round(drafted, accepted, len(kept))
+            sequence.count_round(drafted, accepted, len(kept), ended=outcome is not None)
         asked = sequence.request.logprobs
         found = token_logprobs(logits[: len(kept)], kept, asked) if asked else ()
         event = self._event(sequence, kept, found, outcome)
@@ -397,16 +408,17 @@ class Engine:
         return torch.tensor(values, dtype=torch.long, device=self.target.device)
 
 
-def _sound(logits: Tensor) -> list[bool]:
-    """Which rows of `logits` [B, T, V] a token can be drawn from; the others become harmless.
+def _sound(logits: Tensor) -> list[int]:
+    """How many first positions of each row of `logits` [B, T, V] a token can be drawn from; those
+    behind become harmless.
 
     A target whose numbers run over, or whose weights are broken, ends the requests that it does
     this to. That is no draft's fault, and nothing that could be decoded plainly instead.
     """
-    sound = torch.isfinite(logits.amax(dim=-1)).all(dim=-1)
-    found: list[bool] = sound.tolist()
-    if not all(found):
+    sound = torch.isfinite(logits.amax(dim=-1))  # [B, T]
+    if not bool(sound.all()):
         logits[~sound] = 0.0
+    found: list[int] = sound.long().cumprod(dim=1).sum(dim=1).tolist()
     return found
 
 

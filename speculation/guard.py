@@ -30,7 +30,13 @@ def checked(
     probs = [None] * len(asks) if proposal.probs is None else proposal.probs
     if len(proposal.ids) != len(asks) or len(probs) != len(asks):
         return "width", f"{len(proposal.ids)} rows and {len(probs)} laws for {len(asks)} asks"
+    if not all(0 <= place < len(asks) for place in proposal.broken):
+        return "width", f"a broken row outside 0 to {len(asks) - 1}"
     for ask, ids, law in zip(asks, proposal.ids, probs, strict=True):
+        if not all(type(token) is int for token in ids):
+            return "width", "a token id that is no whole number"
+        if law is not None and not ids and len(law):
+            return "width", "a law for no tokens"
         if len(ids) > ask.length:
             return "width", f"{len(ids)} tokens where {ask.length} were asked for"
         if ids and not (min(ids) >= 0 and max(ids) < vocab_size):

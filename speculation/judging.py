@@ -8,7 +8,7 @@ the draft met too; the others go through rejection sampling or block verificatio
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -35,6 +35,13 @@ class Draft:
     past: Past
     key: Key
     committed: int  # tokens, the prompt's included, when the round started
+
+    def upto(self, length: int) -> Draft:
+        """The same draft, had it stopped after `length` tokens."""
+        if length >= len(self.ids):
+            return self
+        law = None if self.law is None else self.law[:length]
+        return replace(self, ids=self.ids[:length], law=law)
 
 
 # Target and draft laws, ids, lengths, uniforms in; tokens kept and the next one's law out.
@@ -82,7 +89,8 @@ def judge(
         probs = batch_probabilities(logits[drawn], [drafts[row].past.sampling for row in drawn])
         for place, row in enumerate(drawn):
             if drafts[row].past.sampling.coupled:
-                chosen[row] = _raced(probs[place], drafts[row])
+                positions = len(drafts[row].ids) + 1
+                chosen[row, :positions] = _raced(probs[place, :positions], drafts[row])
     kept = matching_accept_count(chosen, ids, lens)
     added = chosen.gather(1, kept[:, None])[:, 0]
 
@@ -95,7 +103,7 @@ def judge(
             [draft.key.uniform(draft.committed, place, "accept") for place in range(width)]
             for draft in some
         ]
-        picks = [draft.key.uniform(draft.committed, width, "pick") for draft in some]
+        picks = [draft.key.uniform(draft.committed, 0, "pick") for draft in some]
         kept[rows], law = verification(
             probs[free],
             had,

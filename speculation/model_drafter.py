@@ -55,7 +55,7 @@ class ModelDrafter:
         greedy_drafts: bool = False,
     ) -> None:
         wide, narrow = max(draft.vocab_size, vocab_size), min(draft.vocab_size, vocab_size)
-        if wide - narrow >= min(PADDING, wide // 8):
+        if wide > narrow and wide - narrow >= min(PADDING, wide // 8):
             raise DraftError(
                 f"the draft has {draft.vocab_size} tokens, the target {vocab_size}: that is more "
                 "than padding; use a draft with the target's own tokenizer"

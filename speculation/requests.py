@@ -32,6 +32,8 @@ def check(request: Request, limits: Limits) -> None:
     length = len(request.prompt_ids)
     if not request.prompt_ids:
         raise RequestError("0 prompt tokens: wanted 1 or more", "prompt_ids")
+    if request.logprobs < 0:
+        raise RequestError(f"logprobs {request.logprobs}: wanted 0 or more", "logprobs")
     if request.max_tokens < 1:
         raise RequestError(f"max_tokens {request.max_tokens}: wanted 1 or more", "max_tokens")
     if length + request.max_tokens > limits.max_len:
@@ -67,7 +69,11 @@ def _check_tokens(request: Request, limits: Limits) -> None:
         for token in ids:
             if not 0 <= token < limits.token_count:
                 raise RequestError(f"token id {token}: wanted 0 to {limits.token_count - 1}", field)
-    refused = sampling.banned | (request.stop_ids if sampling.min_tokens else frozenset())
+    if min(request.stop_ids, default=0) < 0:
+        raise RequestError(f"token id {min(request.stop_ids)}: wanted 0 or more", "stop_ids")
+    # A configuration may name an end beyond the table; it can never be met.
+    ends = {token for token in request.stop_ids if token < limits.token_count}
+    refused = sampling.banned | (ends if sampling.min_tokens else set())
     left = limits.token_count - len(refused)
     if sampling.allowed is not None:
         left = len(sampling.allowed - refused)

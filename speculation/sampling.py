@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+COLDEST = 1e-5  # below it logits over the temperature leave float32
 FEW = 256  # likeliest tokens among which top-p usually ends; sorting a whole vocabulary is slow
 
 
@@ -26,7 +27,7 @@ class Sampling:
     repetition_penalty: float = 1.0  # divides positive, multiplies negative logits of seen tokens
     frequency_penalty: float = 0.0  # off the logit, for each time the token was emitted
     presence_penalty: float = 0.0  # off the logit, once, of every token that was emitted
-    temperature: float = 0.0  # 0 is greedy: the most likely token, the lowest id among equals
+    temperature: float = 0.0  # under 1e-5 greedy: the likeliest token, the lowest id among equals
     min_p: float = 0.0  # keep tokens with at least this share of the likeliest one's mass
     top_k: int = 0  # keep the k most likely tokens and their equals; 0 keeps all
     top_p: float = 1.0  # keep the smallest set of tokens with at least this mass, low ids first
@@ -56,7 +57,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        return self.temperature == 0
+        return self.temperature < COLDEST
 
     @property
     def coupled(self) -> bool:
@@ -100,7 +101,9 @@ def batch_probabilities(logits: Tensor, samplings: Sequence[Sampling]) -> Tensor
     if all(greedy):
         return _one_hot(logits)
     # A greedy row is divided by 1 and replaced at the end.
-    scaled = logits.float() / column([s.temperature or 1.0 for s in samplings])
+    heat = column([1.0 if s.greedy else s.temperature for s in samplings])
+    scaled = logits.float()
+    scaled = (scaled - scaled.amax(dim=-1, keepdim=True)) / heat  # the largest cannot run over
     width = scaled.shape[-1]
     ks = [s.top_k if 0 < s.top_k < width and not s.greedy else 0 for s in samplings]
     if any(ks):
@@ -146,7 +149,7 @@ def _nucleus(probs: Tensor, mass: Tensor) -> Tensor:
         before = ordered.cumsum(dim=-1) - ordered
         if few == probs.shape[-1] or bool((before[..., -1:] >= mass).all()):
             break
-    count = (before < mass).sum(dim=-1, keepdim=True)
+    count = (before < mass).sum(dim=-1, keepdim=True).clamp(min=1)  # a tiny mass is 0 in float32
     edge = ordered.gather(-1, count - 1)
     above, equal = probs > edge, probs == edge
     left = count - above.sum(dim=-1, keepdim=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flows.child import ChildError, in_child
+from flows.child import in_child
 from speculation.records import Prompt
 from tests.toys import toy_target_folder
 from training.recipe import Recipe
@@ -60,7 +60,7 @@ def test_a_step_that_is_killed_is_a_fault_that_says_so(tmp_path: Path) -> None:
                     os.kill(int(pid), signal.SIGKILL)
 
     many = asdict(Recipe(responses=9, max_tokens=40, max_prompt_tokens=60, draft_vocab=64))
-    with pytest.raises(ChildError, match="regenerate was ended by SIGKILL"):
+    with pytest.raises(RuntimeError, match="regenerate was ended by SIGKILL"):
         in_child("regenerate", spec(target, tmp_path / "answers", recipe=many), kill)
 
 

@@ -148,7 +148,7 @@ FAULTS = (
     Fault(
         "tokens behind the end are drafted",
         "sequence.py",
-        "self.drafted += drafted if kept > accepted else kept",
+        "self.drafted += min(drafted, kept) if ended else drafted",
         "self.drafted += drafted",
         ENGINE,
     ),
@@ -190,9 +190,8 @@ FAULTS = (
     Fault(
         "the temperature is applied to the first position only",
         "sampling.py",
-        "scaled = logits.float() / column([s.temperature or 1.0 for s in samplings])",
-        "scaled = logits.float().clone()\n"
-        "    scaled[:, :1] /= column([s.temperature or 1.0 for s in samplings])",
+        "scaled = (scaled - scaled.amax(dim=-1, keepdim=True)) / heat",
+        "scaled = scaled.clone()\n    scaled[:, :1] /= heat",
         (*SAMPLING, *LAWS),
     ),
     Fault(
@@ -205,7 +204,7 @@ FAULTS = (
     Fault(
         "top-p drops the token that reaches the mass",
         "sampling.py",
-        "count = (before < mass).sum(dim=-1, keepdim=True)",
+        "count = (before < mass).sum(dim=-1, keepdim=True).clamp(min=1)",
         "count = (ordered.cumsum(dim=-1) < mass).sum(dim=-1, keepdim=True).clamp(min=1)",
         SAMPLING,
     ),

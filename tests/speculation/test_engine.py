@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +18,7 @@ from speculation.cache import MOST_DRAFTED
 from speculation.drafters import Ask, Drafter, NoDrafter, Proposal, load_drafter
 from speculation.engine import Engine
 from speculation.records import Counts, pool
+from speculation.requests import RequestError
 from speculation.sampling import Sampling, probabilities
 from speculation.sequence import Event, Request
 from speculation.target import Target, load_target
@@ -192,16 +196,22 @@ def test_a_seeded_request_repeats_itself_whatever_its_batch_mates(
 def test_sampled_tokens_follow_the_target_through_the_whole_engine(
     folders: tuple[Path, Path], target: Target
 ) -> None:
-    """The second token's law over 600 seeds, given the first: the draft is bad and still exact."""
+    """The second token's law over 600 answers, given the first: a bad draft, rejection sampling."""
     from scipy.stats import chisquare
 
     prompt = some_prompts()[0]
     sampling = Sampling(temperature=1.0, top_k=3)
     drafter = load_drafter(folders[1], target, rows=16, max_len=64)
-    engine = Engine(target, {"x": drafter}, default="x", draft_len=2, slots=16, max_len=64)
-    requests = [
-        Request(str(i), prompt, 3, Sampling(temperature=1.0, top_k=3, seed=i)) for i in range(600)
-    ]
+    engine = Engine(
+        target,
+        {"x": drafter},
+        default="x",
+        draft_len=2,
+        slots=16,
+        max_len=64,
+        entropy=partial(Random(1).getrandbits, 62),
+    )
+    requests = [Request(str(i), prompt, 3, sampling) for i in range(600)]
     tokens, _ = decode(engine, requests)
     with torch.no_grad():
         first = target.model(torch.tensor([prompt])).logits[0, -1]
@@ -403,3 +413,109 @@ def test_a_prompt_that_gives_no_number_ends_at_once(
     assert last["0"].outcome == "error"
     assert tokens["0"] == []
     assert tokens["1"] == plain["1"]
+
+
+class Says(NoDrafter):
+    """Drafts one token, always the same."""
+
+    def __init__(self, token: int) -> None:
+        self.token = token
+
+    def propose(self, asks: Sequence[Ask]) -> Proposal:
+        for ask in asks:
+            assert isinstance(ask.context, list)
+            ask.context.append(self.token)  # what it is handed is its own
+        return Proposal([[self.token] * ask.length for ask in asks], None)
+
+
+def test_a_drafted_token_that_breaks_the_target_ends_no_request(folders: tuple[Path, Path]) -> None:
+    target = load_target(folders[0])
+    prompt = some_prompts()[0]
+    wanted, _ = decode(build(target, NoDrafter()), [Request("0", prompt, 12)])
+    poison = next(t for t in range(4, 290) if t not in prompt and t not in wanted["0"])
+    weight = target.model.get_input_embeddings().weight  # type: ignore[operator]  # transformers' own
+    head = target.model.get_output_embeddings()  # type: ignore[operator]  # as above
+    head.weight = torch.nn.Parameter(weight.detach().clone(), requires_grad=False)  # untied
+    weight[poison] = float("nan")
+    tokens, last = decode(build(target, Says(poison)), [Request("0", prompt, 12)])
+    assert (tokens, last["0"].outcome) == (wanted, "length")
+    _, last = decode(build(target, NoDrafter()), [Request("0", (*prompt[:3], poison, 9, 9), 12)])
+    assert last["0"].outcome == "error"  # in the middle of a prompt it is no draft's fault
+
+
+def test_a_replaced_token_that_ends_the_request_censors_what_was_drafted_behind_it(
+    target: Target, plain: dict[str, list[int]]
+) -> None:
+    prompt, output = some_prompts()[0], plain["0"]
+    stop = output[1]
+    hostile = Scripted({prompt: output}, 1)
+    request = Request("0", prompt, TOKENS, stop_ids=frozenset({stop}))
+    _, last = decode(build(target, hostile, draft_len=4), [request])
+    counts = last["0"].counts
+    assert counts is not None
+    if output[0] != stop:
+        assert (counts.rounds, counts.drafted, counts.judged, counts.accepted) == (1, 1, 1, 0)
+
+
+def test_an_unknown_id_that_was_cancelled_is_forgotten(target: Target) -> None:
+    engine = build(target, NoDrafter())
+    engine.cancel("0")
+    _, last = decode(engine, [Request("0", some_prompts()[0], 3)])
+    assert last["0"].outcome == "length"
+
+
+@pytest.mark.parametrize("kind", ["none", "head"])
+def test_a_long_prompt_is_read_in_chunks_beside_one_that_decodes(
+    folders: tuple[Path, Path], target: Target, kind: str
+) -> None:
+    generator = torch.Generator().manual_seed(5)
+    long = tuple(torch.randint(4, 290, (600,), generator=generator).tolist())
+    model = AutoModelForCausalLM.from_pretrained(folders[0])
+    wanted = model.generate(
+        torch.tensor([long]),
+        attention_mask=torch.ones(1, 600),
+        max_new_tokens=20,
+        do_sample=False,
+        eos_token_id=None,
+    )[0, 600:].tolist()
+    drafter = load_drafter(folders[1] if kind == "head" else kind, target, rows=2, max_len=700)
+    engine = Engine(target, {"x": drafter}, default="x", slots=2, max_len=700)
+    engine.submit(Request("short", some_prompts()[0], 40))
+    engine.submit(Request("long", long, 20))
+    order = []
+    tokens: dict[str, list[int]] = {"short": [], "long": []}
+    while not engine.idle:
+        for event in engine.step():
+            order.append(event.id)
+            tokens[event.id].extend(event.token_ids)
+    assert tokens["long"] == wanted
+    assert order.index("long") >= 3  # the other went on meanwhile
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"logprobs": -1}, "logprobs"),
+        ({"stop_ids": frozenset({-9})}, "stop_ids"),
+        ({"adapter": "x"}, "adapter"),
+        ({"draft_len": 17}, "draft_len"),
+        ({"sampling": Sampling(logit_bias=((300, 1.0),))}, "logit_bias"),
+        ({"sampling": Sampling(banned=frozenset(range(300)))}, "banned"),
+        (
+            {
+                "sampling": Sampling(allowed=frozenset({5}), min_tokens=1),
+                "stop_ids": frozenset({5}),
+            },
+            "min_tokens",
+        ),
+    ],
+)
+def test_what_cannot_be_served_is_refused_by_name(
+    target: Target, wrong: dict[str, Any], field: str
+) -> None:
+    engine = build(target, NoDrafter())
+    with pytest.raises(RequestError) as caught:
+        engine.submit(Request("0", (5, 6), 4, **wrong))
+    assert caught.value.field == field
+    fine = Request("1", (5, 6), 2, Sampling(min_tokens=1), stop_ids=frozenset({7, 5000}))
+    assert decode(engine, [fine])[1]["1"].outcome in ("length", "stop")

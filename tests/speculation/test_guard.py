@@ -46,6 +46,9 @@ def law(*changes: tuple[int, int, float]) -> Tensor:
         (Proposal([[1], [2]], None), "width"),
         (Proposal([[1, 2]], [EVEN, EVEN]), "width"),
         (Proposal([[1, 2, 3]], None), "width"),
+        (Proposal([[1.0, 2.0]], None), "width"),  # type: ignore[list-item]  # what is wrong with it
+        (Proposal([[]], [EVEN]), "width"),
+        (Proposal([[1, 2]], None, broken=(1,)), "width"),
         (Proposal([[1, V]], None), "width"),
         (Proposal([[-1, 2]], None), "width"),
         (Proposal([[1, 2]], [EVEN[:1]]), "width"),

@@ -82,6 +82,7 @@ def fit(
     draft_len: int = 3,
     verification: str = "rejection",
     seeded: bool = False,
+    adaptive: bool = False,
 ) -> float:
     """The p-value of ANSWERS answers against the exact joint law."""
     engine = Engine(
@@ -92,6 +93,7 @@ def fit(
         slots=SLOTS,
         max_len=16,
         verification=verification,
+        adaptive=adaptive,
         entropy=partial(Random(11).getrandbits, 62),
     )
     requests = [
@@ -140,6 +142,11 @@ def test_seeded_requests_have_the_same_joint_law(name: str, kind: str) -> None:
     assert table_fit(kind, SAMPLINGS[name], seeded=True) > ALPHA
 
 
+@pytest.mark.parametrize("kind", ["sampled", pytest.param("one_hot", marks=pytest.mark.slow)])
+def test_the_joint_law_is_the_same_where_k_adapts(kind: str) -> None:
+    assert table_fit(kind, SAMPLINGS["all"], adaptive=True) > ALPHA
+
+
 @pytest.mark.parametrize("draft_len", [1, pytest.param(2, marks=pytest.mark.slow), 8])
 def test_the_joint_law_is_the_same_at_every_k(draft_len: int) -> None:
     assert table_fit("sampled", SAMPLINGS["all"], draft_len=draft_len) > ALPHA
@@ -166,9 +173,9 @@ def test_the_joint_law_is_the_targets_with_a_draft_of_weights(
 
 
 def test_another_law_is_told_apart() -> None:
-    """The test can fail: what is decoded at temperature 1 is not the law of temperature 1.2."""
+    """The test can fail: what is decoded at temperature 1 is not the law of temperature 1.4."""
     target = TableTarget()
-    law = joint_law(target.after, Sampling(temperature=1.2), STOPS)
+    law = joint_law(target.after, Sampling(temperature=1.4), STOPS)
     engine = Engine(
         target,  # type: ignore[arg-type]  # as above
         {"x": MarkovDrafter(seed=5, one_hot=False)},

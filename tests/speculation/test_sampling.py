@@ -185,3 +185,22 @@ def test_top_p_of_a_flat_law_over_a_wide_vocabulary_sorts_it_all() -> None:
 def test_a_value_that_cannot_be_is_refused_by_name(wrong: dict[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         Sampling(**wrong)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(temperature=1e-39),
+        Sampling(temperature=2e-5),
+        Sampling(temperature=1e-5, top_p=1e-46),
+        Sampling(temperature=1.0, top_p=1e-46),
+        Sampling(temperature=1.0, min_p=1.0, top_k=1),
+        Sampling(temperature=100.0),
+    ],
+)
+def test_the_ends_of_what_is_taken_still_give_laws(sampling: Sampling) -> None:
+    logits = torch.tensor([40.0, -3e38, 3e38, 0.0])
+    probs = probabilities(logits, sampling)
+    assert torch.isfinite(probs).all()
+    assert probs.sum() == pytest.approx(1)
+    assert int(probs.argmax()) == 2
