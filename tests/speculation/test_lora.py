@@ -15,7 +15,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
+from speculation.drafters import load_drafter
+from speculation.engine import Engine
 from speculation.lora_folder import CONFIG, WEIGHTS
+from speculation.records import Counts
+from speculation.sequence import Request
 from speculation.target import ModelFolderError, Target, load_target
 from tests.toys import ARCHITECTURES, toy_adapter_folder, toy_architecture_folder
 
@@ -321,3 +325,27 @@ def test_the_examples_adapter_gives_pefts_logits_on_the_real_model(tmp_path: Pat
     # Logits reach 30; float32, and merging adds the matrices before they are multiplied.
     torch.testing.assert_close(got[0], merged, atol=1e-3, rtol=1e-4)
     torch.testing.assert_close(got[1], plain, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["ngram", "model"])
+def test_requests_of_several_adapters_share_an_engine_with_a_draft_and_a_prefix_store(
+    adapted: Adapted, wanted: list[list[int]], kind: str
+) -> None:
+    draft = adapted.base if kind == "model" else kind  # the target as it is drafts for all of them
+    drafter = load_drafter(draft, adapted.target, rows=3, max_len=MAX_LEN)
+    engine = Engine(
+        adapted.target, {"x": drafter}, default="x", slots=3, max_len=MAX_LEN, prefix_tokens=256
+    )
+    tokens: dict[str, list[int]] = {}
+    kept: dict[str, Counts] = {}
+    for number, (prompt, name) in enumerate(zip(some_prompts(), CHOICES, strict=True)):
+        engine.submit(Request(str(number), tuple(prompt), TOKENS, adapter=name))
+    while not engine.idle:
+        for event in engine.step():
+            tokens.setdefault(event.id, []).extend(event.token_ids)
+            if event.counts is not None:
+                kept[event.id] = event.counts
+    assert [tokens[str(number)] for number in range(len(CHOICES))] == wanted
+    if kind == "model":  # its own rows it drafts without a miss, adapted ones it cannot
+        assert kept["1"].acceptance == 1.0
+        assert all((kept[n].acceptance or 0) < 1 for n in ("0", "2", "3"))
