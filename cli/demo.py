@@ -204,7 +204,8 @@ def _same_demo(home: Path, chosen: Mapping[str, Any]) -> None:
 
     path = home / "demo" / "options.json"
     before = read_json(path)
-    if before is not None and before != dict(chosen):
+    begun = (home / "targets").is_dir()  # or what was given before could not be used
+    if before is not None and before != dict(chosen) and begun:
         raise ValueError(
             f"the demo in {home} was begun with {before}, wanted the same options: give them, "
             "delete that folder, or choose another with --home"

@@ -62,8 +62,12 @@ def check(
     Exit code 0 when it can, 1 when it cannot, with every reason. It says nothing of how well the
     draft does: `paceline evaluate` measures that.
     """
+    from registry.adapters import target_weights_of
     from registry.compatibility import compare
 
+    target_weights_of(target)  # a folder without weights is no target, whatever its tokens
+    if draft not in ("ngram", "none"):
+        target_weights_of(Path(draft))
     answer = compare(target, draft)
     lines = ["compatible" if answer.ok else "NOT compatible"]
     lines += [f"  because {reason}" for reason in answer.reasons]
@@ -95,6 +99,8 @@ def release(
     from registry.fingerprint import fingerprint as taken
 
     settings = settings_of(home, registry)
+    if settings.pairings:
+        settings.pairing(pairing)  # a mistyped one would be a line of its own
     folder = (_released(settings, pairing) if target is None else target).resolve()
     with progress_bars() as progress:
         found = taken(folder, progress=progress)

@@ -46,7 +46,12 @@ def retrain(
     when it failed or was not promoted for another reason, 3 when the measurement could not tell.
     """
     settings = settings_of(home, registry)
-    settings.pairing(pairing)
+    line = settings.pairing(pairing)
+    from configuration.prompts import read_prompts
+
+    if line.draft == "head":  # read before any step takes its minutes
+        read_prompts(settings.path(line.train_prompts))
+    read_prompts(settings.path(line.evaluation_prompts))
     with servers(settings, flows=True) as url:
         from registry.store import Store
 

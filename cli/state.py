@@ -31,13 +31,15 @@ def status(
     Where a server of this home runs, shows what it serves now; and alarms that nobody took yet.
     """
     settings = settings_of_existing(home, registry)
+    for name in (pairing or ()) if settings.pairings else ():
+        settings.pairing(name)  # a mistyped one has no releases, and nothing is wrong with it
     names = pairing or list(settings.pairings)
+    there = running(home)  # not what this command brings up for itself
     with servers(settings) as url:
         from registry.store import Store
 
         store = Store(url)
         states = [store.describe(name) for name in names]
-        there = running(home)
         served = _served(there.get("server"))
     alarms = _alarms(home)
     record = {

@@ -79,6 +79,7 @@ def regenerate_answers(
     settings: Settings, line: Pairing, plan: dict[str, Any], out: Path, progress: Progress
 ) -> dict[str, Any]:
     """Have the new target answer the training prompts."""
+    read_prompts(settings.path(line.evaluation_prompts))  # before anything takes its minutes
     prompts = read_prompts(settings.path(line.train_prompts))
     spec = {"target": plan["target"], "prompts": [asdict(each) for each in prompts]}
     folder = in_child("regenerate", {**spec, **_where(line, out)}, progress)

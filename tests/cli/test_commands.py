@@ -166,6 +166,10 @@ def test_a_release_that_is_not_known_is_bad_input(tmp_path: Path, registry: str)
     run("init", "line", tmp_path, "--home", home)
     settings = ("--registry", registry, "--home", home)
     (home / "paceline.toml").write_text('prefect = "http://127.0.0.1:9/api"\n[pairings.line]\n')
+    for name in ("train", "evaluation"):
+        write_prompts(
+            home / "prompts" / f"{name}.jsonl", [Prompt("1", ({"role": "user", "content": "x"},))]
+        )
     code, _, errors = run("retrain", "--pairing", "line", *settings)
     assert code == 2
     assert "paceline release" in " ".join(errors.split())

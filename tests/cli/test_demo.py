@@ -40,6 +40,7 @@ def story(prompts: Callable[[Path], dict[str, Sequence[Prompt]]] | None = None) 
 
 
 def test_a_home_tells_one_story_only(tmp_path: Path) -> None:
+    (tmp_path / "targets").mkdir()
     _same_demo(tmp_path, CHOSEN)
     _same_demo(tmp_path, CHOSEN)
     with pytest.raises(ValueError, match="was begun with"):

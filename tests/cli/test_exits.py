@@ -120,6 +120,7 @@ def test_what_a_library_prints_stays_off_the_machine_s_stdout(
         return Compatibility(False, ("the tokens differ",))
 
     monkeypatch.setattr("registry.compatibility.compare", noisy)
+    monkeypatch.setattr("registry.adapters.target_weights_of", lambda folder: {})
     result = run("check", tmp_path, "ngram", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout) == {"ok": False, "reasons": ["the tokens differ"], "notes": []}

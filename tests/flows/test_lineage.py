@@ -33,6 +33,7 @@ def test_a_draft_that_was_trained_is_told_of_by_the_answers_it_learned_from(
 ) -> None:
     settings, line = Settings(home=tmp_path), Pairing(recipe=SMALL)
     write_prompts(settings.path(line.train_prompts), ASKED)
+    write_prompts(settings.path(line.evaluation_prompts), ASKED)
     plan: dict[str, Any] = {
         **{"target": str(toy_target_folder(tmp_path / "target")), "choice": "scratch"},
         **{"parent_draft": None},

@@ -1,0 +1,73 @@
+"""What can be known to be wrong is said at once, and not after hours of work or as a yes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.demo import _same_demo
+from cli.main import app
+from configuration.prompts import write_prompts
+from flows.steps import write_json
+from speculation.records import Prompt
+from tests.toys import toy_target_folder
+
+
+def paceline(*arguments: str | Path) -> tuple[int, str]:
+    done = CliRunner().invoke(app, list(map(str, arguments)))
+    return done.exit_code, done.output
+
+
+def home_of(folder: Path, *, broken: bool) -> Path:
+    """A home whose evaluation prompts are missing, or broken at line 2."""
+    target = toy_target_folder(folder / "target")
+    home = folder / "home"
+    assert paceline("init", "toy", target, "--home", home)[0] == 0
+    asked = [Prompt(str(n), ({"role": "user", "content": "fox"},)) for n in range(3)]
+    write_prompts(home / "prompts" / "train.jsonl", asked)
+    if broken:
+        lines = (home / "prompts" / "train.jsonl").read_text().splitlines()
+        lines[1] = '{"id": 5'
+        (home / "prompts" / "evaluation.jsonl").write_text("\n".join(lines))
+    return home
+
+
+@pytest.mark.parametrize(("broken", "named"), [(False, "evaluation.jsonl"), (True, "line 2")])
+def test_retrain_reads_every_prompt_before_it_starts_anything(
+    tmp_path: Path, broken: bool, named: str
+) -> None:
+    home = home_of(tmp_path, broken=broken)
+    code, told = paceline("retrain", "--pairing", "toy", "--home", home, "--json")
+    assert (code, named in told) == (2, True), told
+    assert not (home / "mlflow").exists()
+
+
+def test_a_folder_without_weights_is_no_target_and_no_draft(tmp_path: Path) -> None:
+    whole = toy_target_folder(tmp_path / "whole")
+    bare = toy_target_folder(tmp_path / "bare")
+    (bare / "model.safetensors").unlink()
+    assert paceline("check", whole, "ngram")[0] == 0
+    for pair in ((bare, "ngram"), (whole, bare)):
+        code, told = paceline("check", *pair)
+        assert code == 2, told
+
+
+@pytest.mark.parametrize("command", ["release", "status"])
+def test_a_mistyped_pairing_is_refused_where_others_are_configured(
+    tmp_path: Path, command: str
+) -> None:
+    home = home_of(tmp_path, broken=True)
+    code, told = paceline(command, "--pairing", "tyo", "--home", home, "--json")
+    assert (code, "tyo" in told) == (2, True), told
+
+
+def test_options_that_could_not_be_used_do_not_bind_a_home(tmp_path: Path) -> None:
+    _same_demo(tmp_path, {"target": "/wrong"})
+    _same_demo(tmp_path, {"target": "/right"})
+    write_json(tmp_path / "targets" / "release-1" / "config.json", {})
+    with pytest.raises(ValueError, match="was begun with"):
+        _same_demo(tmp_path, {"target": "/other"})
+    assert json.loads((tmp_path / "demo" / "options.json").read_text()) == {"target": "/right"}
