@@ -519,3 +519,39 @@ def test_what_cannot_be_served_is_refused_by_name(
     assert caught.value.field == field
     fine = Request("1", (5, 6), 2, Sampling(min_tokens=1), stop_ids=frozenset({7, 5000}))
     assert decode(engine, [fine])[1]["1"].outcome in ("length", "stop")
+
+
+@pytest.mark.parametrize("kind", ["none", "ngram", "head"])
+def test_ids_beyond_the_token_table_are_never_emitted(
+    folders: tuple[Path, Path], target: Target, plain: dict[str, list[int]], kind: str
+) -> None:
+    """An output layer may be wider than its tokens: as if the rest were banned."""
+    table = 150
+    assert any(token >= table for tokens in plain.values() for token in tokens)
+    prompts = [tuple(token % table for token in prompt) for prompt in some_prompts()]
+    beyond = frozenset(range(table, target.vocab_size))
+
+    def answers(token_count: int | None, banned: frozenset[int]) -> dict[str, list[int]]:
+        drafter = load_drafter(
+            folders[1] if kind == "head" else kind, target, rows=3, max_len=MAX_LEN
+        )
+        engine = Engine(
+            target, {"x": drafter}, default="x", slots=3, max_len=MAX_LEN, token_count=token_count
+        )
+        requests = [
+            Request(str(n), p, TOKENS, Sampling(temperature=float(n % 2), seed=n, banned=banned))
+            for n, p in enumerate(prompts)
+        ]
+        return decode(engine, requests)[0]
+
+    found = answers(table, frozenset())
+    assert found == answers(None, beyond)
+    assert max(token for tokens in found.values() for token in tokens) < table
+    with pytest.raises(RequestError, match="token id 150"):
+        build_with_table(target, table).submit(Request("0", (table,), 3))
+
+
+def build_with_table(target: Target, table: int) -> Engine:
+    return Engine(
+        target, {"x": NoDrafter()}, default="x", slots=1, max_len=MAX_LEN, token_count=table
+    )
