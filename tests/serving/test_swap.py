@@ -117,8 +117,8 @@ def test_a_draft_only_swap_keeps_the_target_and_lets_the_old_draft_go(
         )
         assert before["choices"][0]["text"] == after["choices"][0]["text"]
         served.until(lambda: (steps.FREED, old) in journal(tmp_path))
-        gc.collect()
-        assert gone() is None
+        # A thread may still stand in the frame that let it go.
+        served.until(lambda: gc.collect() >= 0 and gone() is None)
     order = [steps.FOUND, steps.DOWNLOADED, steps.LOADED, steps.PROBED, steps.SWITCHED]
     assert [step for step, pair in journal(tmp_path) if pair == new] == order
 
@@ -139,8 +139,8 @@ def test_a_swap_of_the_target_serves_the_new_one_and_lets_the_old_one_go(
         assert after["usage"]["paceline"]["drafter"] == "none"
         assert described(served)["target"] == str(other)
         served.until(lambda: steps.FREED in [step for step, _ in journal(tmp_path)])
-        gc.collect()
-        assert gone() is None
+        # A thread may still stand in the frame that let it go.
+        served.until(lambda: gc.collect() >= 0 and gone() is None)
 
 
 class Load:
