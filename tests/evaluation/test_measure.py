@@ -88,6 +88,8 @@ def test_the_order_of_the_arms_is_reversed_from_block_to_block(tmp_path: Path) -
     ]
 
 
+# The client is closed under requests in flight, whose sockets the collector then closes.
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_a_killed_measurement_goes_on_where_it_was(tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     fake = Fake(KNOWS, refuse_after=30)
