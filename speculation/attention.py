@@ -84,8 +84,7 @@ def attention(
     causal = attention_mask is None and query.shape[2] > 1
     odd = softcap is not None or sinks is not None  # torch's kernels know neither
     if (query.device.type != "cpu" and not odd) or not masked or causal:
-        if odd:
-            raise NotImplementedError("soft caps and sinks want a boolean mask")
+        assert not odd, "a target with soft caps or sinks is always handed a boolean mask"
         attended, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
         )
