@@ -15,7 +15,7 @@ from torch import Tensor
 from speculation.cache import MOST_DRAFTED
 from speculation.draws import Draws
 from speculation.head import Head
-from speculation.proposal import Ask, Proposal, spread
+from speculation.proposal import Ask, Proposal, among
 
 CHUNK = 256  # states of one row that are read, or folded to a third of their size, together
 
@@ -86,14 +86,10 @@ class HeadDrafter:
         return 0 if known is None else known.unread
 
     def propose(self, asks: Sequence[Ask]) -> Proposal:
-        places = [
-            place
-            for place, ask in enumerate(asks)
-            if ask.length > 0 and len(ask.context) <= self.longest and ask.row in self._rows
-        ]
-        if not places:
-            return Proposal([[] for _ in asks], None)
-        return spread(self._propose([asks[place] for place in places]), places, len(asks))
+        def able(ask: Ask) -> bool:
+            return ask.length > 0 and len(ask.context) <= self.longest and ask.row in self._rows
+
+        return among(asks, able, self._propose)
 
     def _propose(self, asks: Sequence[Ask]) -> Proposal:
         rows = [ask.row for ask in asks]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from speculation.cache import MOST_DRAFTED, ROOM
 from speculation.draws import Draws
-from speculation.proposal import Ask, DraftError, Proposal, spread
+from speculation.proposal import Ask, DraftError, Proposal, among
 from speculation.target import Target
 
 CHUNK = 256  # tokens of one row that are read in one forward
@@ -82,14 +82,10 @@ class ModelDrafter:
         return length if held is None else max(length - held.length, 0)
 
     def propose(self, asks: Sequence[Ask]) -> Proposal:
-        places = [
-            place
-            for place, ask in enumerate(asks)
-            if ask.length > 0 and len(ask.context) <= self.longest
-        ]
-        if not places:
-            return Proposal([[] for _ in asks], None)
-        return spread(self._propose([asks[place] for place in places]), places, len(asks))
+        def able(ask: Ask) -> bool:
+            return ask.length > 0 and len(ask.context) <= self.longest
+
+        return among(asks, able, self._propose)
 
     def _propose(self, asks: Sequence[Ask]) -> Proposal:
         rows = [ask.row for ask in asks]

@@ -6,7 +6,7 @@ chosen rows, and moves or forgets rows as the engine does. Token ids only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -90,6 +90,18 @@ class NoDrafter:
 
     def forget(self, row: int) -> None:
         pass
+
+
+def among(
+    asks: Sequence[Ask],
+    able: Callable[[Ask], bool],
+    propose: Callable[[Sequence[Ask]], Proposal],
+) -> Proposal:
+    """What `propose` gives for those of `asks` that are `able`; the others get nothing."""
+    places = [place for place, ask in enumerate(asks) if able(ask)]
+    if not places:
+        return Proposal([[] for _ in asks], None)
+    return spread(propose([asks[place] for place in places]), places, len(asks))
 
 
 def spread(proposal: Proposal, places: Sequence[int], count: int) -> Proposal:
