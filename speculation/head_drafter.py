@@ -83,7 +83,8 @@ class HeadDrafter:
 
     def unread(self, row: int, length: int) -> int:
         known = self._rows.get(row)
-        return 0 if known is None else known.unread
+        # Beyond its context it will never draft again.
+        return 0 if known is None or length > self.longest else known.unread
 
     def propose(self, asks: Sequence[Ask]) -> Proposal:
         def able(ask: Ask) -> bool:

@@ -78,6 +78,8 @@ class ModelDrafter:
         pass
 
     def unread(self, row: int, length: int) -> int:
+        if length > self.longest:
+            return 0  # it will never draft for it again
         held = self._held.get(row)
         return length if held is None else max(length - held.length, 0)
 

@@ -58,12 +58,15 @@ STEPS: Mapping[str, Callable[[Mapping[str, Any], Progress], Path]] = {
 
 def main(argv: list[str]) -> int:
     """Run the step that the file argv[1] asks for; 0, 2 for a caller's mistake, 4 for a fault."""
-    spec = json.loads(Path(argv[1]).read_text(encoding="utf-8"))
 
     def tell(**line: Any) -> None:
         print(json.dumps(line), flush=True)
 
+    if len(argv) != 2:
+        tell(error=f"got {len(argv) - 1} arguments, wanted one file of JSON", fault=False)
+        return 2
     try:
+        spec = json.loads(Path(argv[1]).read_text(encoding="utf-8"))
         found = STEPS[spec["step"]](
             spec, lambda done, total, what: tell(progress=[done, total, what])
         )

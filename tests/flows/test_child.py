@@ -85,3 +85,13 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:  # it ended while we looked
         return b""
+
+
+@pytest.mark.parametrize("argv", [["training.main"], ["training.main", "a", "b"]])
+def test_a_step_that_is_asked_for_wrongly_says_what_it_wanted(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from training.main import main
+
+    assert main(argv) == 2
+    assert "wanted one file of JSON" in capsys.readouterr().out

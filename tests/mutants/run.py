@@ -23,6 +23,9 @@ CAUGHT, NO_TEST_FAILED = 1, 0  # pytest's exit codes; others say that it could n
 
 def main() -> int:
     chosen = [fault for fault in FAULTS if not sys.argv[1:] or sys.argv[1] in fault.name]
+    if not chosen:
+        print(f"no fault has {sys.argv[1]!r} in its name; see faults.py", file=sys.stderr)
+        return 2
     for fault in chosen:
         found = (ROOT / "speculation" / fault.path).read_text().count(fault.old)
         if found != 1:

@@ -290,3 +290,10 @@ def test_the_real_model_drafting_for_itself_is_nearly_always_accepted(
     judged, accepted = (sum(getattr(c, name) for c in counts) for name in ("judged", "accepted"))
     assert judged > 80
     assert accepted > 0.95 * judged  # bfloat16 rounds differently at another batch width
+
+
+def test_a_row_beyond_the_drafts_context_has_nothing_left_to_be_read(tmp_path: Path) -> None:
+    draft = load_target(toy_target_folder(tmp_path / "draft"), dtype="float32")
+    drafter = ModelDrafter(draft, vocab_size=draft.vocab_size, rows=1, max_len=20)
+    assert drafter.unread(0, 20) == 20
+    assert drafter.unread(0, 21) == 0
