@@ -6,7 +6,6 @@ The process edge: the only place that catches what nobody else did.
 from __future__ import annotations
 
 import dis
-import errno
 import json
 import os
 import signal
@@ -16,18 +15,23 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import typer
 from typer.core import TyperGroup
 
-from cli.output import machine_output
+from cli.output import machine, machine_output
+from cli.remedies import misnamed, named_paths, remedy
 from configuration.faults import ConfigurationError
 
 OURS = (
     *("cli", "configuration", "evaluation", "flows", "monitoring", "registry", "serving"),
     *("speculation", "training"),
 )
+# what typer prints by itself and ends with; it exports only a class two below it
+USAGE_ERROR: Any = typer.BadParameter.__mro__[2]
 
 
 class Exit(IntEnum):
@@ -56,23 +60,51 @@ class Commands(TyperGroup):
         self, args: Sequence[str] | None = None, *rest: Any, **named: Any
     ) -> Any:
         given = list(sys.argv[1:] if args is None else args)
-        with machine_output("--json" in given) as machine, ended_by_sigterm():
+        options = given[: given.index("--")] if "--" in given else given
+        with machine_output("--json" in options), ended_by_sigterm():
             try:
                 return super().main(given, *rest, **named)
             except Exception as error:  # the process edge: whatever it is, it has to be told
-                code = code_of(error)
-                if machine is not None:
-                    print(json.dumps(told(error, code)), file=machine, flush=True)
+                code = code_of(error, named_paths(given, os.environ))
+                tell_machine(told(error, code))
                 print(f"paceline: {sentence(error)}", file=sys.stderr)
                 if os.environ.get("PACELINE_DEBUG") == "1":
                     traceback.print_exception(error)
                 sys.exit(code)
 
+    def make_context(self, *arguments: Any, **named: Any) -> Any:
+        with usage_told():
+            return super().make_context(*arguments, **named)
 
-def code_of(error: BaseException) -> Exit:
-    """A ValueError, TypeError or LookupError said by us is the caller's; all else is a fault."""
-    callers = isinstance(error, (ValueError, TypeError, LookupError))
-    return Exit.BAD_INPUT if callers and said_by_us(error) else Exit.FAULT
+    def invoke(self, ctx: Any) -> Any:  # of a subcommand too, whose arguments are read in here
+        with usage_told():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def usage_told() -> Iterator[None]:
+    """Tells programs what typer itself tells people and ends with: wrong usage, a bad parameter."""
+    try:
+        yield
+    except USAGE_ERROR as error:
+        tell_machine({"error": error.format_message(), "exit": error.exit_code})
+        raise
+
+
+def tell_machine(record: dict[str, Any]) -> None:
+    """One line of JSON where `--json` was given."""
+    programs = machine()
+    if programs is not None:
+        print(json.dumps(record), file=programs, flush=True)
+
+
+def code_of(error: BaseException, named: Sequence[Path] = ()) -> Exit:
+    """A ValueError, TypeError or LookupError said by us is the caller's, and so is a place among
+    the `named` that cannot be used; all else is a fault."""
+    callers = isinstance(error, (ValueError, TypeError, LookupError)) and said_by_us(error)
+    if callers or (isinstance(error, OSError) and misnamed(error, named)):
+        return Exit.BAD_INPUT
+    return Exit.FAULT
 
 
 def said_by_us(error: BaseException) -> bool:
@@ -103,8 +135,7 @@ def sentence(error: Exception) -> str:
         return f"{error}{notes}"
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
-        remedy = REMEDIES.get(error.errno or 0, "put it right")
-        return f"{where}{error.strerror}: {remedy}{notes}"
+        return f"{where}{error.strerror}: {remedy(error)}{notes}"
     words = str(error).strip() or "without a message"
     name = type(error).__name__
     return f"unexpected {name}: {words} (PACELINE_DEBUG=1 shows where){notes}"
@@ -120,12 +151,6 @@ def told(error: Exception, code: Exit) -> dict[str, Any]:
     return record
 
 
-REMEDIES = {
-    errno.ENOSPC: "free some space, or choose another folder with --home",
-    errno.EACCES: "change its permissions or choose another place",
-    errno.ENOENT: "check the path",
-    errno.EADDRINUSE: "choose another with --port, or --port 0 for any free one",
-}
 EXTRAS = {
     **dict.fromkeys(("mlflow", "prefect"), "control"),
     **dict.fromkeys(("starlette", "uvicorn"), "serve"),

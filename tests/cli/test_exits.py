@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
+from cli.remedies import UNKNOWN, misnamed, named_paths, remedy
 from configuration.faults import ConfigurationError, Fault
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +87,35 @@ def test_a_fault_says_what_to_do(raising: Any, error: Exception, said: str) -> N
     assert said in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("code", "place", "wrong"),
+    [
+        (errno.EPERM, "/sys/x", True),  # the home itself
+        (errno.EROFS, "/sys/x/run/lock", True),  # what we make below it
+        (errno.ENOTDIR, "/sys", True),  # what it lies in
+        (errno.ENOENT, "/sys/x", True),
+        (errno.ENOENT, "/sys/x/run/children.json", False),  # ours to have put there
+        (errno.EACCES, "/etc/machine-id", False),  # named by nobody
+        (errno.ENOSPC, "/sys/x/run/lock", False),  # no fault of the name's
+        (errno.EMFILE, "/sys/x", False),
+        (errno.ECONNREFUSED, None, False),
+    ],
+)
+def test_a_place_is_bad_input_only_where_the_caller_named_it(
+    code: int, place: str | None, wrong: bool
+) -> None:
+    error = OSError(code, os.strerror(code), place)
+    for given in (["status", "--home", "/sys/x"], ["status", "--home=/sys/x"]):
+        assert misnamed(error, named_paths(given, {})) is wrong
+    assert misnamed(error, named_paths(["status"], {"PACELINE_HOME": "/sys/x"})) is wrong
+    assert misnamed(error, named_paths(["status"], {})) is False
+    assert remedy(error) != UNKNOWN
+
+
+def test_an_error_that_has_no_remedy_says_where_to_look(raising: Any) -> None:
+    assert "PACELINE_DEBUG=1" in raising(OSError(errno.ENOTTY, "Not a typewriter")).stderr
+
+
 def test_words_of_our_own_are_told_from_a_slip(raising: Any) -> None:
     from registry.versions import check_name
 
@@ -135,6 +165,35 @@ def test_wrong_usage_ends_with_2_and_an_empty_stdout(arguments: list[str]) -> No
     result = run(*arguments)
     assert result.exit_code == 2
     assert result.stdout == ""
+    assert result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["check", "--json"], "TARGET"),
+        (["--json", "check"], "--json"),
+        (["check", "--json", "--colour"], "--colour"),
+        (["nonsense", "--json"], "nonsense"),
+        (["fingerprint", "/no/such/folder", "--json"], "/no/such/folder"),
+        (["promote", "one", "--pairing", "a", "--json"], "version"),
+        (["bench", "engine", "--json", "--turns"], "--turns"),
+        (["serve", "--trial", "--arm", "a", "--json"], "NAME=DRAFT"),
+    ],
+)
+def test_wrong_usage_is_told_to_programs_on_stdout_and_to_people_on_stderr(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PACELINE_HOME", str(tmp_path))
+    result = run(*arguments)
+    assert result.exit_code == 2
+    told = json.loads(result.stdout)  # one object, and nothing else
+    assert (set(told), told["exit"], said in told["error"]) == ({"error", "exit"}, 2, True), told
+    assert said in result.stderr
+
+
+def test_a_json_that_is_no_option_is_none() -> None:
+    assert run("fingerprint", "/no/such/folder", "--", "--json").stdout == ""
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -146,11 +205,14 @@ def test_every_command_explains_itself_and_takes_json(command: str) -> None:
     assert len(summary.split()) > 12, "a newcomer needs more than a line"
 
 
-def test_a_home_that_cannot_be_made_is_a_fault_that_names_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("home", ["file/home", "x" * 300, "circle/home"])
+def test_a_home_that_cannot_be_made_is_bad_input_that_is_named(tmp_path: Path, home: str) -> None:
     (tmp_path / "file").touch()
-    result = run("init", "line", tmp_path, "--home", tmp_path / "file" / "home")
-    assert result.exit_code == 4
-    assert f"{tmp_path}/file" in result.stderr
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    result = run("init", "line", tmp_path, f"--home={tmp_path / home}", "--json")
+    assert result.exit_code == 2
+    assert str(tmp_path / home.partition("/")[0]) in (said := json.loads(result.stdout)["error"])
+    assert UNKNOWN not in said
 
 
 def test_a_broken_configuration_is_named_before_anything_is_done(tmp_path: Path) -> None:
