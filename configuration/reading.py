@@ -24,7 +24,7 @@ def read_settings(home: Path, *, environ: Mapping[str, str]) -> Settings:
     """
     path = home / FILE
     faults: list[Fault] = []
-    table = _parsed(path)
+    table = _parsed(path, faults)
     for name in SECRETS:
         if table.pop(name, None) is not None:
             variable = PREFIX + name.upper()
@@ -38,17 +38,17 @@ def read_settings(home: Path, *, environ: Mapping[str, str]) -> Settings:
     return settings
 
 
-def _parsed(path: Path) -> dict[str, Any]:
-    def wrong(got: str, do: str) -> ConfigurationError:
-        return ConfigurationError(str(path), [Fault("the file", got, "TOML text", do)])
-
+def _parsed(path: Path, faults: list[Fault]) -> dict[str, Any]:
+    """The file's tables; none, with the reason added to `faults`, where it cannot be read."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise wrong(error.strerror or str(error), "make it a readable file") from error
-    except UnicodeDecodeError as error:
-        raise wrong("bytes that are not UTF-8", "save it as UTF-8") from error
+        got, do = error.strerror or str(error), "make it a readable file"
+    except UnicodeDecodeError:
+        got, do = "bytes that are not UTF-8", "save it as UTF-8"
     except tomllib.TOMLDecodeError as error:
-        raise wrong(str(error), "mend that line") from error
+        got, do = str(error), "mend that line"
+    faults.append(Fault("the file", got, "TOML text", do))
+    return {}

@@ -10,13 +10,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from configuration.faults import ConfigurationError, Fault
+from configuration.tables import Words
 from evaluation.policy import Policy
 from training.recipe import Recipe
 
-NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")  # becomes a model's name in MLflow and a file's
+NAME = Words(  # becomes a model's name in MLflow and a file's
+    re.compile(r"[a-z0-9][a-z0-9_-]{0,62}"),
+    "a letter or digit, then at most 62 of a-z, 0-9, - and _",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +76,16 @@ class Settings:
     """All of one home folder's configuration."""
 
     home: Path  # where everything embedded lives; relative paths start here
-    registry: str = (
-        ""  # MLflow's URL, or sqlite:///… of one that nobody serves from; empty: embedded
-    )
+    registry: str = ""  # URL of MLflow, or sqlite:///… where nothing is served; empty: embedded
     prefect: str = ""  # Prefect API; empty is the one embedded in the home folder
     serving: Serving = field(default_factory=Serving)
-    pairings: Mapping[str, Pairing] = field(default_factory=dict)
+    pairings: Mapping[Annotated[str, NAME], Pairing] = field(default_factory=dict)
     registry_token: str | None = field(default=None, repr=False)  # a secret: environment or file
 
     def __post_init__(self) -> None:
         for name in self.pairings:
-            if not NAME.fullmatch(name):
-                raise ValueError(f"got the pairing name {name!r}, wanted {NAME.pattern}")
+            if not NAME.pattern.fullmatch(name):
+                raise ValueError(f"got the pairing name {name!r}, wanted {NAME.wanted}")
         if self.registry and not self.registry.startswith(("http://", "https://", "sqlite:///")):
             raise ValueError(
                 f"got registry = {self.registry!r}, wanted an http(s) URL, "

@@ -1,15 +1,17 @@
 """Turns a table, as TOML or JSON holds it, into a frozen record, collecting every fault.
 
-The record's own type hints are the schema; a rule over several fields is the record's own
-`__post_init__`, whose ValueError becomes a fault of the whole table. Knows no record by name.
+The record's own type hints are the schema, and its `__post_init__` holds the rules: a value that it
+refuses by itself is a fault of that value, values that it refuses together of the whole table. One
+that is wrong hides no fault of another. Knows no record by name.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import types
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -18,6 +20,14 @@ from configuration.faults import Fault
 
 Record = TypeVar("Record")
 WRONG = object()  # what a value with a fault turns into
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Which names a table of tables may have."""
+
+    pattern: re.Pattern[str]
+    wanted: str  # the same for people
 
 
 def to_record(
@@ -34,7 +44,7 @@ def to_record(
     may set.
     """
     fixed = fixed or {}
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls, include_extras=True)
     known = {f.name: f for f in fields(cls) if f.name not in fixed}  # type: ignore[arg-type] # a dataclass, by contract
     before = len(faults)
     for name in table:
@@ -42,37 +52,59 @@ def to_record(
             near = get_close_matches(name, known, n=1)
             do = f"did you mean {near[0]}?" if near else "remove it"
             faults.append(Fault(_join(key, name), "an unknown key", _list(known), do))
-    values: dict[str, Any] = dict(fixed)
+    given: dict[str, Any] = {}  # what has the type it should have
     for name, spec in known.items():
+        earlier = len(faults)
         if name in table:
             value = to_value(hints[name], table[name], key=_join(key, name), faults=faults)
-            values[name] = value
-        elif spec.default is MISSING and spec.default_factory is MISSING:
+            if len(faults) == earlier:
+                given[name] = value
+        elif _needed(spec):
             faults.append(Fault(_join(key, name), "nothing", name_of(hints[name]), "set it"))
-    if len(faults) > before:
-        return None
-    try:
-        return cls(**values)
-    except (ValueError, TypeError) as error:
-        faults += _rules(cls, values, [n for n in table if n in known], key, str(error))
-        return None
+    typed = len(faults) == before
+    if not {f.name for f in known.values() if _needed(f)} <= set(given):
+        return None  # no rule can be asked without them
+    made, found = _checked(cls, fixed, given, whole=typed)
+    for name, why in found.items():
+        if name:
+            faults.append(Fault(_join(key, name), repr(given[name]), _wanted(why), "change it"))
+        else:
+            got = why.removeprefix("got ").partition(", wanted ")[0]
+            faults.append(Fault(key or "the file", got, _wanted(why), "change it"))
+    return made if len(faults) == before else None
 
 
-def _rules(
-    cls: type[Any], values: Mapping[str, Any], given: list[str], key: str, whole: str
-) -> list[Fault]:
-    """Which of the given values a record refuses, each tried among defaults; else all together."""
-    needed = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
-    found = []
-    for name in given:
+def _checked(
+    cls: type[Record], fixed: Mapping[str, Any], given: Mapping[str, Any], *, whole: bool
+) -> tuple[Record | None, dict[str, str]]:
+    """The record of these values, or why it refuses each that is wrong; under "" why it refuses
+    those that are right together, asked only where `whole` says that none is missing."""
+
+    def refused(values: Mapping[str, Any]) -> str | None:
         try:
-            cls(**{needs: values[needs] for needs in {*needed, name}})
+            cls(**fixed, **values)
         except (ValueError, TypeError) as error:
-            found.append(
-                Fault(_join(key, name), repr(values[name]), _wanted(str(error)), "change it")
-            )
-    got = whole.removeprefix("got ").partition(", wanted ")[0]
-    return found or [Fault(key or "the file", got, _wanted(whole), "change it")]
+            return str(error)
+        return None
+
+    if (together := refused(given)) is None:
+        return cls(**fixed, **given), {}
+    needed = {f.name for f in fields(cls) if _needed(f) and f.name in given}  # type: ignore[arg-type] # a dataclass, by contract
+    alone = {name: refused({n: given[n] for n in {*needed, name}}) for name in given}
+    right = {name: value for name, value in given.items() if alone[name] is None}
+    # a value may be wrong beside a default and right beside what was given
+    wrong = {
+        name: why
+        for name, why in alone.items()
+        if why is not None and refused({**right, name: given[name]}) is not None
+    }
+    if not wrong and whole:
+        wrong = {"": together}
+    return None, wrong
+
+
+def _needed(spec: Field[Any]) -> bool:
+    return spec.default is MISSING and spec.default_factory is MISSING
 
 
 def _wanted(message: str) -> str:
@@ -93,6 +125,8 @@ def to_value(hint: Any, value: Any, *, key: str, faults: list[Fault]) -> Any:
         return to_record(hint, value, key=key, faults=faults)  # type: ignore[arg-type] # a class: it came from a hint
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         if isinstance(value, Mapping):
+            for name in value:
+                _check_name(args[0], name, key=_join(key, name), faults=faults)
             return {
                 name: to_value(args[1], inner, key=_join(key, name), faults=faults)
                 for name, inner in value.items()
@@ -113,6 +147,13 @@ def to_value(hint: Any, value: Any, *, key: str, faults: list[Fault]) -> Any:
     got = "a table" if isinstance(value, Mapping) else f"{value!r}"
     faults.append(Fault(key, got, name_of(hint), "change it, or remove it for the default"))
     return WRONG
+
+
+def _check_name(hint: Any, name: str, *, key: str, faults: list[Fault]) -> None:
+    """Whether a table's name is what its `Annotated[str, Words]` asks for."""
+    for words in getattr(hint, "__metadata__", ()):
+        if isinstance(words, Words) and not words.pattern.fullmatch(name):
+            faults.append(Fault(key, f"the name {name!r}", words.wanted, "rename that table"))
 
 
 def name_of(hint: Any) -> str:

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from configuration.faults import ConfigurationError
+from configuration.faults import ConfigurationError, Fault
 from configuration.reading import read_settings
 from configuration.settings import Pairing, Settings
+from configuration.tables import to_record
 from configuration.writing import (
     FROM_ELSEWHERE,
     append_pairing,
@@ -60,11 +62,15 @@ def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
         "[pairings.a.recipe]\nepochs = 1.5\n"
         '[pairings.b]\ntarget = "t"\ndraft_len = 99\n'
         "[pairings.b.policy]\nalpha = 0.7\nprompts = 0\n"
-        "[pairings.b.recipe]\nbatch = 0\nlearning_rate = nan\n",
+        "[pairings.b.recipe]\nbatch = 0\nlearning_rate = nan\n"
+        "[pairings.B]\n",
     )
     assert found == {
         "registr": "got an unknown key, wanted one of registry, prefect, serving, pairings: "
         "did you mean registry?",
+        "registry": "got 'ftp://x', wanted an http(s) URL, sqlite:///path/to/mlflow.db or nothing: "
+        "change it",
+        "serving.port": "got 70000, wanted 0 to 65535: change it",
         "serving.slots": "got True, wanted a whole number: change it, or remove it for the default",
         "pairings.a.target": "got 1, wanted a string: change it, or remove it for the default",
         "pairings.a.draft": "got 'tree', wanted one of 'head', 'ngram', 'none': "
@@ -73,11 +79,46 @@ def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
         "change it, or remove it for the default",
         "pairings.a.recipe.epochs": "got 1.5, wanted a whole number: "
         "change it, or remove it for the default",
+        "pairings.b.draft_len": "got 99, wanted 1 to 16: change it",
+        "pairings.b.recipe.batch": "got 0, wanted at least 1: change it",
+        "pairings.B": "got the name 'B', wanted a letter or digit, then at most 62 of a-z, 0-9, - "
+        "and _: rename that table",
         "pairings.b.policy.alpha": "got 0.7, wanted above 0, below 0.5: change it",
         "pairings.b.policy.prompts": "got 0, wanted at least 1: change it",
         "pairings.b.recipe.learning_rate": "got nan, wanted a number: "
         "change it, or remove it for the default",
     }
+
+
+@dataclass(frozen=True)
+class Span:
+    low: int = 10
+    high: int = 20
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise ValueError(f"got low = {self.low} above high = {self.high}, wanted it below")
+        if self.step < 1:
+            raise ValueError(f"got step = {self.step}, wanted 1 or more")
+
+
+@pytest.mark.parametrize(
+    ("table", "named"),
+    [
+        ({"low": 30, "high": 40}, set()),  # low is wrong beside the default of high only
+        ({"low": 15, "high": 12}, {"span"}),
+        ({"low": 30, "high": 40, "step": 0}, {"span.step"}),
+        ({"high": "40", "step": 0}, {"span.high", "span.step"}),
+    ],
+)
+def test_values_are_blamed_alone_only_where_they_are_wrong_alone(
+    table: dict[str, object], named: set[str]
+) -> None:
+    found: list[Fault] = []
+    made = to_record(Span, table, key="span", faults=found)
+    assert {fault.key for fault in found} == named
+    assert (made is None) == bool(named)
 
 
 def test_a_record_s_own_rules_name_the_dial(tmp_path: Path) -> None:
@@ -101,8 +142,9 @@ def test_a_record_s_own_rules_name_the_dial(tmp_path: Path) -> None:
 )
 def test_a_malformed_file_is_bad_input(tmp_path: Path, content: bytes, got: str) -> None:
     (tmp_path / "paceline.toml").write_bytes(content)
-    with pytest.raises(ConfigurationError, match=got):
-        read_settings(tmp_path, environ={})
+    with pytest.raises(ConfigurationError, match=got) as caught:
+        read_settings(tmp_path, environ={"PACELINE_SERVING__PORT": "-1"})
+    assert [fault.key for fault in caught.value.faults] == ["the file", "serving.port"]
 
 
 def test_a_folder_in_the_files_place_is_bad_input(tmp_path: Path) -> None:
