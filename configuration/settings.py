@@ -76,8 +76,8 @@ class Settings:
     """All of one home folder's configuration."""
 
     home: Path  # where everything embedded lives; relative paths start here
-    registry: str = ""  # URL of MLflow, or sqlite:///… where nothing is served; empty: embedded
-    prefect: str = ""  # Prefect API; empty is the one embedded in the home folder
+    registry: str = ""  # MLflow's URL, or sqlite:///… that no server uses; empty: the home's own
+    prefect: str = ""  # URL of Prefect's API, with its /api at the end; empty: the home's own
     serving: Serving = field(default_factory=Serving)
     pairings: Mapping[Annotated[str, NAME], Pairing] = field(default_factory=dict)
     registry_token: str | None = field(default=None, repr=False)  # a secret: environment or file

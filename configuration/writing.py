@@ -21,7 +21,8 @@ from configuration.settings import Pairing, Settings
 HEADER = """\
 # Paceline's configuration. A line that is commented out shows its default; relative paths start at
 # this file's folder. Every dial can be overridden by the environment, a table down with two
-# underscores: PACELINE_SERVING__PORT=8080. Secrets go into the environment only, never in here.
+# underscores: PACELINE_SERVING__PORT=8080. The registry's token, a secret, is never in here: it is
+# PACELINE_REGISTRY_TOKEN, or in the file that PACELINE_REGISTRY_TOKEN_FILE names.
 """
 FIELD_LINE = re.compile(r"^\s+(\w+)\s*:[^#]*#\s*(.+?)\s*$")
 FROM_ELSEWHERE = ("home", "registry_token")  # the command line and the environment
@@ -77,7 +78,7 @@ def comments(cls: type) -> dict[str, str]:
 
 
 def _table(record: Any, key: str) -> Iterator[str]:
-    yield f"\n[{key}]"
+    yield f"\n[{key}]  # {(type(record).__doc__ or '').splitlines()[0]}"
     yield from _dials(record, key, shown=("target",))
 
 
@@ -90,8 +91,7 @@ def _dials(record: Any, key: str, *, shown: tuple[str, ...]) -> Iterator[str]:
             nested.append((f"{key}.{spec.name}" if key else spec.name, value))
         elif spec.name not in FROM_ELSEWHERE and not isinstance(value, Mapping):
             mark = "" if spec.name in shown or _changed(record, spec.name) else "# "
-            reason = f"  # {why[spec.name]}" if spec.name in why else ""
-            yield f"{mark}{spec.name} = {_literal(value)}{reason}"
+            yield f"{mark}{spec.name} = {_literal(value)}  # {why[spec.name]}"
     for inner, value in nested:
         yield from _table(value, inner)
 

@@ -31,10 +31,10 @@ class Policy:
 
     # Parity: speculation must not change what the target says, up to the numerics of the dtype.
     parity_gap: float = 0.5  # nats; bf16 rounding overturned gaps of 0.25 at most in 1,700 tokens
-    rouge_l_margin: float = 0.01
+    rouge_l_margin: float = 0.01  # how far the text may be from plain decoding's, beyond its own
 
     # Slices: by task and by language.
-    slice_margin: float = 0.10
+    slice_margin: float = 0.10  # how much worse than the incumbent, or the floor, a slice may be
     slice_minimum: int = 20  # requests; smaller slices are reported, not judged
 
     def __post_init__(self) -> None:

@@ -16,10 +16,10 @@ class Recipe:
     draft_vocab: int = 8192  # tokens a draft can propose, the most frequent of the target's own
     unroll: int = 4  # draft positions trained, each on the head's own output (EAGLE-3)
     position_decay: float = 0.8  # weight of each further position, as EAGLE-3's published recipe
-    epochs: int = 5
+    epochs: int = 5  # times that every response is learned from
     batch: int = 4  # responses in an optimizer step
-    learning_rate: float = 1e-3
-    seed: int = 0
+    learning_rate: float = 1e-3  # at its peak; it rises and falls by itself
+    seed: int = 0  # of the split into train and validation, the order and the initial weights
 
     def __post_init__(self) -> None:
         counts = ("responses", "max_tokens", "max_prompt_tokens", "kept_probs", "draft_vocab")

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from configuration.settings import Pairing, Settings
 from configuration.tables import to_record
 from configuration.writing import (
     FROM_ELSEWHERE,
+    HEADER,
     append_pairing,
     comments,
     default_toml,
@@ -220,14 +223,22 @@ def test_the_written_default_reads_as_the_default_and_explains_every_dial(tmp_pa
     pairing = Pairing(target="targets/small", policy=Policy(prompts=80))
     text = default_toml({"docstrings": pairing})
     assert read(tmp_path, text) == Settings(home=tmp_path, pairings={"docstrings": pairing})
-    dials = [line for line in text.splitlines() if " = " in line]
-    assert [line for line in dials if "prompts = 80" in line] == [
-        f"prompts = 80  # {comments(Policy)['prompts']}"
-    ]
-    for cls in (Pairing, Policy, Settings):
-        said = {name: why for name, why in comments(cls).items() if name not in FROM_ELSEWHERE}
-        assert said
-        assert [why for why in said.values() if why not in text] == []
+    assert f"\nprompts = 80  # {comments(Policy)['prompts']}\n" in text
+    lines = [line.removeprefix("# ") for line in text.splitlines()[HEADER.count("\n") :] if line]
+    assert [line for line in lines if not re.search(r"  # .*\w{3}", line)] == []
+    written = tomllib.loads("\n".join(lines))
+    assert dials(written) == dials(
+        asdict(Settings(home=tmp_path, pairings={"docstrings": pairing}))
+    )
+
+
+def dials(table: Mapping[str, Any], key: str = "") -> set[str]:
+    """The dotted name of everything in a table that is no table, but what a file never holds."""
+    found: set[str] = set()
+    for name in table.keys() - {*FROM_ELSEWHERE}:
+        inner = table[name]
+        found |= dials(inner, f"{key}{name}.") if isinstance(inner, dict) else {key + name}
+    return found
 
 
 def test_uncommenting_a_default_changes_nothing(tmp_path: Path) -> None:
