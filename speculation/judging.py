@@ -69,6 +69,20 @@ def block(
 VERIFICATIONS: dict[str, Verification] = {"rejection": rejection, "block": block}
 
 
+def sound_places(logits: Tensor) -> list[int]:
+    """How many first positions of each row of `logits` [B, T, V] a token can be drawn from; those
+    behind become harmless.
+
+    A target whose numbers run over, or whose weights are broken, ends the requests that it does
+    this to. That is no draft's fault, and nothing that could be decoded plainly instead.
+    """
+    sound = torch.isfinite(logits.amax(dim=-1))  # [B, T]
+    if not bool(sound.all()):
+        logits[~sound] = 0.0
+    found: list[int] = sound.long().cumprod(dim=1).sum(dim=1).tolist()
+    return found
+
+
 def judge(
     logits: Tensor,  # [B, K + 1, V] of the target, after the last committed token and each drafted
     drafts: Sequence[Draft],

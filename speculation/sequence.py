@@ -136,3 +136,23 @@ class Running:
             judged_per_position=tuple(self.judged),
             accepted_per_position=tuple(self.accepted),
         )
+
+    def last_event(
+        self,
+        outcome: str,
+        now: float,  # by the engine's clock
+        kept: Sequence[int] = (),
+        logprobs: tuple[TokenLogprobs, ...] = (),
+    ) -> Event:
+        """What is told when the request ends, with the last tokens it keeps."""
+        return Event(
+            self.request.id,
+            tuple(kept),
+            logprobs,
+            outcome,
+            self.counts(),
+            cached=self.cached,
+            queue_seconds=self.admitted - self.submitted,
+            prefill_seconds=max(self.first_token - self.admitted, 0.0),
+            decode_seconds=now - self.first_token if self.first_token else 0.0,
+        )

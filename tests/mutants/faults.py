@@ -105,7 +105,7 @@ FAULTS = (
     ),
     Fault(
         "the bonus is dropped",
-        "engine.py",
+        "rounds.py",
         "block = [*drafts[row].ids[: accepted[row]], added[row]]",
         "block = [*drafts[row].ids[: accepted[row]], added[row]][: max(1, len(drafts[row].ids))]",
         ENGINE,
@@ -119,9 +119,9 @@ FAULTS = (
     ),
     Fault(
         "positions are shared by the rows of a batch",
-        "engine.py",
-        "positions = first[:, None] + torch.arange(width + 1, device=first.device)",
-        "positions = first[:1, None].expand(len(rows), 1) + torch.arange(width + 1)",
+        "forward.py",
+        "positions = first[:, None] + torch.arange(ids.shape[1], device=first.device)",
+        "positions = first[:1, None].expand(len(rows), 1) + torch.arange(ids.shape[1])",
         ENGINE,
     ),
     Fault(
@@ -154,7 +154,7 @@ FAULTS = (
     ),
     Fault(
         "a row that moves loses its last token",
-        "engine.py",
+        "rows.py",
         "self._cache.move(source, row, length)",
         "self._cache.move(source, row, length - 2)",
         ENGINE,
@@ -252,7 +252,7 @@ FAULTS = (
     ),
     Fault(
         "ids that name no token can be emitted",
-        "engine.py",
+        "forward.py",
         "if self._token_count < logits.shape[-1]:",
         "if self._token_count < 0:",
         ENGINE,
