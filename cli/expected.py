@@ -13,7 +13,7 @@ from evaluation.report import Report, ReportError
 from monitoring.baselines import Baseline
 from monitoring.watched import Expected
 from registry import remote
-from registry.errors import NotFoundError, RegistryError
+from registry.errors import NotFoundError, RegistryError, StoreError
 
 log = logging.getLogger("paceline.monitoring")
 
@@ -25,13 +25,14 @@ class Expectations:
 
     def __init__(
         self,
-        url: str,
+        registry: Callable[[], str | None],  # its URL now; None where it is away
         pairing: str,
         *,
         token: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._url, self._pairing, self._token, self._clock = url, pairing, token, clock
+        self._registry, self._pairing = registry, pairing
+        self._token, self._clock = token, clock
         self._known: dict[str, Expected] = {}
         self._not_before: dict[str, float] = {}
 
@@ -50,7 +51,10 @@ class Expectations:
         return self._known.get(pair)
 
     def _asked(self, pair: str) -> Expected | None:
-        champion = remote.champion(self._url, self._pairing, token=self._token)
+        url = self._registry()
+        if url is None:
+            raise StoreError("the home's own MLflow does not run now")
+        champion = remote.champion(url, self._pairing, token=self._token)
         if champion is None or champion.pair_id != pair:
             return None
         baseline = None

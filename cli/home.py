@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +21,10 @@ import typer
 
 from configuration.reading import read_settings
 from configuration.settings import Settings
+from evaluation.endpoints import EndpointError
+
+GONE_SECONDS = 30.0  # another command's servers may be slow to answer for a moment
+LOOK_SECONDS = 5.0  # between two looks at them
 
 DEFAULT_HOME = Path("paceline-home")
 HomeFolder = Annotated[
@@ -62,9 +68,17 @@ def settings_of_existing(home: Path, registry: str | None) -> Settings:
     return settings_of(home, registry)
 
 
+@dataclass(frozen=True)
+class Servers:
+    """An MLflow server that answers, and whether it and its like are still there."""
+
+    registry: str  # URL
+    check: Callable[[], None]  # raises EndpointError where they are gone for good
+
+
 @contextmanager
-def servers(settings: Settings, *, flows: bool = False) -> Iterator[str]:
-    """The URL of an MLflow server that answers; with `flows`, of a Prefect server too.
+def servers(settings: Settings, *, flows: bool = False) -> Iterator[Servers]:
+    """An MLflow server that answers; with `flows`, a Prefect server too.
 
     The environment says where both are for as long as the block runs, since that is where the
     flows and both libraries look.
@@ -73,8 +87,11 @@ def servers(settings: Settings, *, flows: bool = False) -> Iterator[str]:
     registry = settings.registry or there.get("mlflow", "")
     prefect = settings.prefect or (f"{there['prefect']}/api" if "prefect" in there else "")
     if registry and (prefect or not flows):
+        borrowed = not (settings.registry and (settings.prefect or not flows))
         with environment(settings, registry, prefect):
-            yield registry
+            # an operator's own servers come back by themselves, and their clients wait for them
+            check = Borrowed(settings.home).check if borrowed else lambda: None
+            yield Servers(registry, check)
         return
     for library in ("mlflow", "prefect"):
         if find_spec(library) is None:
@@ -88,7 +105,31 @@ def servers(settings: Settings, *, flows: bool = False) -> Iterator[str]:
         if flows and not prefect:
             prefect = f"{stack.start_prefect()}/api"
         with environment(settings, registry, prefect, stack.environ()):
-            yield registry
+            yield Servers(registry, stack.check)
+
+
+@dataclass
+class Borrowed:
+    """Servers of this home that another command brought up, and takes down when it ends."""
+
+    home: Path
+    clock: Callable[[], float] = time.monotonic
+    _looked: float = field(default=float("-inf"), init=False)
+    _seen: float | None = field(default=None, init=False)
+
+    def check(self) -> None:
+        """Raise EndpointError where they have not answered for `GONE_SECONDS`."""
+        now = self.clock()
+        if now < self._looked + LOOK_SECONDS:
+            return
+        self._looked = now
+        if running(self.home) or self._seen is None:
+            self._seen = now
+        elif now > self._seen + GONE_SECONDS:
+            raise EndpointError(
+                f"the servers of {self.home}, which another command ran, are gone: run this "
+                "command again to go on, and it brings up its own"
+            )
 
 
 @contextmanager

@@ -104,10 +104,10 @@ def release(
     folder = (_released(settings, pairing) if target is None else target).resolve()
     with progress_bars() as progress:
         found = taken(folder, progress=progress)
-    with servers(settings) as url:
+    with servers(settings) as there:
         from registry.store import Store
 
-        version = Store(url).register_release(pairing, folder, found)
+        version = Store(there.registry).register_release(pairing, folder, found)
     emit(
         {
             "pairing": pairing,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +23,7 @@ from cli.home import (
     settings_of_existing,
 )
 from cli.output import Json, Progress, emit, progress_bars
+from evaluation.endpoints import ending
 
 if TYPE_CHECKING:
     from registry.promotion import Promotion
@@ -52,18 +55,12 @@ def retrain(
     if line.draft == "head":  # read before any step takes its minutes
         read_prompts(settings.path(line.train_prompts))
     read_prompts(settings.path(line.evaluation_prompts))
-    with servers(settings, flows=True) as url:
+    with servers(settings, flows=True) as there:
         from registry.store import Store
 
-        found = _release(Store(url).releases(pairing), release, pairing)
-        from flows.flushing import flush
-        from flows.retrain import retrain as flow
-
-        try:
-            with progress_bars() as progress, following(settings.home, pairing, found, progress):
-                outcome = flow(pairing, found.digest)
-        finally:
-            flush()
+        found = _release(Store(there.registry).releases(pairing), release, pairing)
+        with progress_bars() as progress, following(settings.home, pairing, found, progress):
+            outcome = _retrained(settings.home, pairing, found.digest, there.check)
     emit({"pairing": pairing, "release": found.digest, **outcome}, str(outcome["statement"]))
     raise typer.Exit(exit_of(outcome["phase"], outcome["promoted"]))
 
@@ -94,11 +91,11 @@ def promote(
     another champion came meanwhile.
     """
     settings = settings_of_existing(home, registry)
-    with servers(settings) as url:
+    with servers(settings) as there:
         from registry.promotion import promote as move
         from registry.store import Store
 
-        store = Store(url)
+        store = Store(there.registry)
         champion = None if expect is not None else store.champion(pairing)
         now = champion.version if champion is not None else expect or None
         _tell(move(store, pairing, version, expect=now, force=force))
@@ -121,11 +118,33 @@ def rollback(
     to go back to.
     """
     settings = settings_of_existing(home, registry)
-    with servers(settings) as url:
+    with servers(settings) as there:
         from registry.promotion import rollback as move
         from registry.store import Store
 
-        _tell(move(Store(url), pairing, to=to, reason=reason))
+        _tell(move(Store(there.registry), pairing, to=to, reason=reason))
+
+
+def _retrained(home: Path, pairing: str, release: str, check: Callable[[], None]) -> dict[str, Any]:
+    """The flow's outcome. It runs in a process of its own, which ends where a server is gone."""
+    from cli.supervised import relayed, supervised
+    from flows.steps import read_json
+
+    (home / "run").mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=home / "run", prefix="retrain-") as folder:
+        out = Path(folder) / "outcome.json"
+        argv = [sys.executable, "-m", "flows.single", pairing, release, str(out)]
+        with relayed() as output:
+            code = supervised(argv, output, check=check)
+        told = read_json(out)
+    if told is None:
+        raise RuntimeError(
+            f"the retrain of {pairing} {ending(code)}: its own words are above, and the same "
+            "command goes on from the last finished step"
+        )
+    if "error" in told:
+        raise RuntimeError(told["error"]) if told["fault"] else ValueError(told["error"])
+    return dict(told["outcome"])
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import IO, Annotated
 
 import typer
 
-from cli.home import DEFAULT_HOME, HomeFolder, Registry, running, servers, settings_of
+from cli.home import DEFAULT_HOME, HomeFolder, Registry, running, settings_of
 from cli.output import Json, machine
 from configuration.settings import Pairing, Settings
 
@@ -72,11 +72,12 @@ def serve(
     the registry, and swaps to the next one without dropping a request. TARGET with --trial and one
     --arm a draft serves several side by side, for `paceline evaluate`.
 
-    --pairing without a registry, named or configured, brings up the home's own MLflow and Prefect
-    for as long as it serves; the other commands of this home use them meanwhile.
+    --pairing without a registry, named or configured, sees that the home's own MLflow and Prefect
+    run for as long as it serves; the other commands of this home use them meanwhile.
 
     SIGTERM or Ctrl-C takes no more requests, finishes those that run, and ends.
     """
+    from cli.keeping import kept
     from evaluation.endpoints import free_port
     from serving.main import serve as run
     from serving.settings import ServeSettings
@@ -110,17 +111,12 @@ def serve(
         threads=threads,
         capture=capture,
     )
-    if pairing is None:
+    if pairing is None or settings.registry:
         raise typer.Exit(run(asked))
-    there = running(home)
-    own = not (settings.registry or there)
-    if own:
-        settings.pairing(pairing)  # a mistyped one would wait for ever
-    with servers(settings, flows=own) as url:
-        if own:
-            asked = replace(asked, port=asked.port or free_port())
-            announce(home, asked.host, asked.port)
-        code = run(replace(asked, registry=url))
+    settings.pairing(pairing)  # a mistyped one would wait for ever
+    asked = replace(asked, port=asked.port or free_port())
+    with kept(settings.home, lambda: announce(home, asked.host, asked.port)) as registry_now:
+        code = run(asked, registry=registry_now)
     raise typer.Exit(code)
 
 
@@ -163,14 +159,18 @@ def monitor(
 
     settings = settings_of(home, registry)
     there = running(home)
-    url, stored = server or there.get("server"), settings.registry or there.get("mlflow")
+    url = server or there.get("server")
     if url is None:
         raise typer.BadParameter(
             f"got none, and no server runs in {home} with its own MLflow: name the URL of one",
             param_hint="--server",
         )
     expected = nothing_expected
-    if pairing is not None and stored:
+    if pairing is not None:
+
+        def stored() -> str | None:
+            return settings.registry or running(home).get("mlflow")
+
         expected = Expectations(stored, pairing, token=settings.registry_token).of
     log_to(sys.stderr, machine())
     watch_server(url, home, expected=expected, every_seconds=every_seconds)

@@ -15,13 +15,13 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from subprocess import TimeoutExpired
 from types import TracebackType
 from typing import IO, Any
 
 from cli.leftovers import end_leftovers, record
+from cli.supervised import supervised
 from evaluation.endpoints import (
     Endpoint,
     EndpointError,
@@ -35,7 +35,6 @@ from evaluation.endpoints import (
 HOST = "127.0.0.1"
 SCHEMA_SECONDS = 300.0
 STOP_SECONDS = 5.0  # nothing is lost by killing one: all of them keep their state on disk
-CHECK_SECONDS = 1.0  # between two looks at the servers while a program runs to its end
 READY_SECONDS = 300.0  # a server imports for seconds; on a machine that is busy, for minutes
 QUIET = {  # nothing phones home, nothing runs that nobody asked for
     "DO_NOT_TRACK": "1",  # Prefect's client
@@ -238,19 +237,16 @@ class Stack:
 
     def finish(self, name: str, argv: Sequence[str], output: IO[Any]) -> None:
         """Run a program to its end. EndpointError where it fails, or a server dies meanwhile."""
-        with bound(
+        code = supervised(
             argv,
             output,
+            check=self.check,
             environ=self._environ,
             stop_seconds=STOP_SECONDS,
             began=self._recorded(name),
-        ) as child:
-            while child.poll() is None:
-                self.check()
-                with suppress(TimeoutExpired):
-                    child.wait(CHECK_SECONDS)
-            if child.returncode != 0:
-                raise EndpointError(f"{name} {ending(child.returncode)}: its own words are above")
+        )
+        if code != 0:
+            raise EndpointError(f"{name} {ending(code)}: its own words are above")
 
     def _start(
         self,

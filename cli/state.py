@@ -35,10 +35,10 @@ def status(
         settings.pairing(name)  # a mistyped one has no releases, and nothing is wrong with it
     names = pairing or list(settings.pairings)
     there = running(home)  # not what this command brings up for itself
-    with servers(settings) as url:
+    with servers(settings) as there_now:
         from registry.store import Store
 
-        store = Store(url)
+        store = Store(there_now.registry)
         states = [store.describe(name) for name in names]
         served = _served(there.get("server"))
     alarms = _alarms(home)

@@ -26,10 +26,12 @@ TAIL_LINES = 20
 # Run by the child before it becomes the server: ask Linux for SIGTERM when the parent is gone, and
 # leave at once if it went before we could ask. A launcher and not `preexec_fn`, because running
 # Python between fork and exec is unsafe in a process with threads (torch, Prefect and httpx have).
+# A terminal may stop a process of a group in its background that writes to it; ours go on.
 _BOUND_TO_PARENT = """
 import ctypes, os, signal, sys
 PR_SET_PDEATHSIG = 1
 ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 if os.getppid() != int(sys.argv[1]):
     sys.exit("the parent ended before the server began")
 try:
@@ -84,8 +86,9 @@ def started(
 ) -> Iterator[Endpoint]:
     """Run `argv`, wait until `ready_url` answers 200, yield where it is, end it on the way out.
 
-    The child stays in this process group, so a signal to the group reaches it, and on Linux it gets
-    SIGTERM when the *thread* that entered this block ends: enter and leave in the same thread.
+    The child and what it starts are a process group of their own: Ctrl-C in a terminal reaches this
+    process alone, which then ends its servers in order, the last one to be needed last. On Linux it
+    gets SIGTERM when the *thread* that entered this block ends: enter and leave in the same thread.
     Output is appended to `log`.
 
     Raises EndpointError when the child ends or the time is over before it is ready, or when
@@ -134,6 +137,7 @@ def bound(
         stdout=output,
         stderr=subprocess.STDOUT,
         env=None if environ is None else dict(environ),
+        process_group=0,
     )
     try:
         began(child.pid)

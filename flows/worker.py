@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -37,8 +36,6 @@ def main() -> None:
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--watch-seconds", type=float, default=WATCH_SECONDS)
     arguments = parser.parse_args()
-    # Ctrl-C in a terminal reaches the whole group: whoever started us ends us, in order
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["PACELINE_HOME"] = str(arguments.home.resolve())
     os.environ[STARTED] = str(time.time())
     os.environ[WORKER] = str(os.getpid())

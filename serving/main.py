@@ -13,7 +13,7 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 
 from serving.settings import ServeSettings
 
@@ -33,7 +33,12 @@ class PortInUseError(ValueError):
     """Somebody listens there already."""
 
 
-def serve(settings: ServeSettings, *, environ: MutableMapping[str, str] = os.environ) -> int:
+def serve(
+    settings: ServeSettings,
+    *,
+    registry: Callable[[], str] | None = None,  # where it is now; None: where the settings say
+    environ: MutableMapping[str, str] = os.environ,
+) -> int:
     """Serve until SIGTERM or SIGINT; the exit code. Call in the main thread, for the signals.
 
     Raises PortInUseError, and for a static or a trial server whatever its folders are refused with
@@ -48,7 +53,7 @@ def serve(settings: ServeSettings, *, environ: MutableMapping[str, str] = os.env
         raise
     host, port = listening.getsockname()[:2]
     log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
-    return asyncio.run(Running(settings, listening).main())
+    return asyncio.run(Running(settings, listening, registry).main())
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import signal
 import socket
+from collections.abc import Callable
 from functools import partial
 from types import FrameType
 
@@ -35,8 +36,14 @@ KEEP_ALIVE_SECONDS = 30
 class Running(uvicorn.Server):
     """uvicorn with our way to end: requests first, then connections."""
 
-    def __init__(self, settings: ServeSettings, listening: socket.socket) -> None:
+    def __init__(
+        self,
+        settings: ServeSettings,
+        listening: socket.socket,
+        registry: Callable[[], str] | None = None,  # where it is now; None: where the settings say
+    ) -> None:
         self.settings, self.listening = settings, listening
+        self._registry = registry
         self.exit_code = 0
         self.service: Service | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -107,14 +114,18 @@ class Running(uvicorn.Server):
             self._failed = error
             self.should_exit = True
 
+    def _registry_url(self) -> str:
+        if self._registry is not None:
+            return self._registry()
+        assert self.settings.registry is not None
+        return self.settings.registry
+
     def _follower(self, service: Service) -> Follower:
-        url, pairing = self.settings.registry, self.settings.pairing
-        token = self.settings.registry_token
-        assert url is not None
+        pairing, token = self.settings.pairing, self.settings.registry_token
         assert pairing is not None
         return Follower(
             service,
-            champion=partial(champion, url, pairing, token=token),
+            champion=lambda: champion(self._registry_url(), pairing, token=token),
             download=partial(download, token=token),
             outbox=Outbox(self.settings.home / "monitoring" / "outbox"),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -236,20 +236,21 @@ def test_a_server_of_the_homes_own_registry_is_found_by_who_watches_it(
     noted = tmp_path / "run" / "stack.json"
 
     @contextmanager
-    def servers(settings: Any, *, flows: bool) -> Iterator[str]:
-        assert flows  # so that `retrain` works beside it
+    def kept(home: Path, started: Callable[[], None]) -> Iterator[Callable[[], str]]:
         noted.parent.mkdir()
         noted.write_text('{"mlflow": "http://127.0.0.1:9", "prefect": "http://127.0.0.1:8"}')
-        yield "http://127.0.0.1:9"
+        started()
+        yield lambda: "http://127.0.0.1:9"
 
-    def serve(settings: Any) -> int:
+    def serve(settings: Any, *, registry: Callable[[], str]) -> int:
         served.append(settings)
+        assert registry() == "http://127.0.0.1:9"
         noted_now = json.loads(noted.read_text())
         monkeypatch.setattr("cli.servers.running", lambda home: noted_now)
         assert run("monitor", "--home", tmp_path)[0] == 0
         return 130
 
-    monkeypatch.setattr("cli.servers.servers", servers)
+    monkeypatch.setattr("cli.keeping.kept", kept)
     monkeypatch.setattr("serving.main.serve", serve)
     monkeypatch.setattr(
         "monitoring.monitor.watch_server", lambda url, home, **rest: watched.append(url)
@@ -257,7 +258,6 @@ def test_a_server_of_the_homes_own_registry_is_found_by_who_watches_it(
     (tmp_path / "paceline.toml").write_text("[pairings.a]\n")
     asked = ("--pairing", "a", "--port", "0", "--host", "0.0.0.0", "--home", tmp_path)
     assert run("serve", *asked)[0] == 130
-    assert served[0].registry == "http://127.0.0.1:9"
     assert watched == [f"http://127.0.0.1:{served[0].port}"]
     assert served[0].port > 0
 

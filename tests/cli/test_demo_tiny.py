@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +85,16 @@ def test_the_demo_killed_at_eleven_seeded_moments_finishes_with_one_of_everythin
         if files != PROMPTS:
             time.sleep(chance.uniform(0, DELAY_SECONDS))
         assert child.poll() is None, f"it ended by itself before {files}"
-        os.killpg(child.pid, signal.SIGKILL)
+        # by turns all of it at once, and the command alone, whose children have to follow it
+        for group in groups(child.pid) if chance.random() < 0.5 else [child.pid]:
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
         child.wait()
+    child = start(home)
+    until(lambda: (home / "run" / "stack.json").exists(), child)
+    os.killpg(child.pid, signal.SIGINT)  # as Ctrl-C in a terminal does
+    assert child.wait(MOST_SECONDS) == 130
+    assert_nothing_is_left_of(home)
     child = start(home)
     code = child.wait(MOST_SECONDS)
     log = (home.parent / "demo.log").read_text()
@@ -100,7 +110,10 @@ def test_the_demo_killed_at_eleven_seeded_moments_finishes_with_one_of_everythin
     assert new > stale + 0.2
     assert told["swap"]["failed"] == 0
     assert told["swap"]["requests_in_flight"] >= 1 or not told["swap"]["seen"]
-    assert (home / "acceptance.png").stat().st_size > 10_000
+    drawn = (home / "acceptance.png").read_bytes()
+    assert len(drawn) > 10_000
+    kept = [path.read_bytes() for path in home.glob("mlflow/artifacts/**/acceptance.png")]
+    assert drawn in kept, "the picture is on the pair's page in MLflow"
     state = status(home)
     assert len(state["releases"]) == 2, "registered twice"
     assert len(state["pairs"]) == 2, "trained or registered twice"
@@ -119,6 +132,26 @@ def start(home: Path) -> subprocess.Popen[bytes]:
             start_new_session=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
+
+
+def until(reached: Callable[[], bool], child: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + MOST_SECONDS
+    while not reached():
+        assert child.poll() is None, "it ended by itself"
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.05)
+
+
+def groups(pid: int) -> set[int]:
+    """The process groups of a process and of all that descend from it."""
+    told = subprocess.run(
+        ["ps", "-eo", "pid=,ppid=,pgid="], capture_output=True, text=True, check=True
+    )
+    rows = [tuple(map(int, line.split())) for line in told.stdout.splitlines()]
+    family = {pid}
+    while more := {child for child, parent, _ in rows if parent in family} - family:
+        family |= more
+    return {group for child, _, group in rows if child in family}
 
 
 def status(home: Path) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def expectations(
     monkeypatch: pytest.MonkeyPatch, registry: Registry, now: list[float]
 ) -> Expectations:
     monkeypatch.setattr(expected, "remote", registry)
-    return Expectations("http://registry", "docstrings", clock=lambda: now[0])
+    return Expectations(lambda: "http://registry", "docstrings", clock=lambda: now[0])
 
 
 def test_the_champion_is_expected_to_do_what_its_report_says(
