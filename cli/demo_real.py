@@ -6,6 +6,7 @@ is shipped fits SmolLM2 only.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sys
@@ -123,7 +124,10 @@ def _downloaded(name: str, into: Path) -> None:
 
     try:
         snapshot_download(
-            name, local_dir=into, allow_patterns=["*.safetensors", "*.json", "*.jinja", "*.model"]
+            name,
+            local_dir=into,
+            allow_patterns=["*.safetensors", "*.json", "*.jinja", "*.model"],
+            endpoint=os.environ.get("HF_ENDPOINT"),  # a mirror of the user's; None is the hub
         )
     except Exception as error:  # the hub's client lets many kinds through
         raise ValueError(
