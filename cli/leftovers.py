@@ -69,8 +69,31 @@ def end_leftovers(path: Path, *, grace_seconds: float = 10.0) -> list[str]:
                         os.kill(pid, number)
                 if _gone(ours, seconds):
                     break
+        for worker in _workers(known, home=path.parent.parent):
+            with suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
     path.unlink(missing_ok=True)
     return names
+
+
+def _workers(known: dict[str, str | int], home: Path) -> list[int]:
+    """What a recorded child that is gone has left in its process group. Linux only.
+
+    Ours beyond doubt: of its group, no older than it, and told the same home when it was started.
+    """
+    pid, boot, born = int(known["pid"]), *str(known["identity"]).partition(" ")[::2]
+    if not born.isdigit() or not BOOT.is_file() or BOOT.read_text().strip() != boot:
+        return []
+    told, found = f"PACELINE_HOME={home.resolve()}".encode(), []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+            in_group = int(fields[2]) == pid and int(fields[19]) >= int(born)
+            if in_group and told in (stat.parent / "environ").read_bytes().split(b"\0"):
+                found.append(int(stat.parent.name))
+        except OSError:  # it ended while we looked, or is another user's
+            continue
+    return found
 
 
 def _gone(ours: Callable[[], bool], seconds: float) -> bool:

@@ -218,6 +218,10 @@ def _end(child: subprocess.Popen[bytes], stop_seconds: float) -> None:
         if born and _born(pid) == born:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+    # One that was killed has left its workers to nobody, and they are in no family any more: but
+    # in its group, whose id is theirs for as long as one of them lives.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def _descendants(pid: int) -> list[tuple[int, str]]:

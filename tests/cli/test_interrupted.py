@@ -77,6 +77,8 @@ def test_a_retrain_that_is_interrupted_or_loses_mlflow_ends_soon_and_goes_on(
     told = json.loads((home / "out.json").read_text())
     assert "mlflow was ended by SIGKILL" in told["error"]
     assert "again" in told["error"]
+    left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    assert str(home) not in left.stdout
 
     code, outcome = done(home, *line)
     assert code in (0, 1, 3), (home / "err.log").read_text()[-4000:]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -54,6 +57,40 @@ def test_a_child_that_ignores_the_polite_signal_is_killed(tmp_path: Path) -> Non
         record(tmp_path / "children.json", "server", child.pid)
         assert end_leftovers(tmp_path / "children.json", grace_seconds=0.3) == ["server"]
         assert child.wait(5) == -9
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux")
+@pytest.mark.parametrize("ours", [True, False])
+def test_workers_of_a_child_that_was_killed_are_ended_and_no_one_elses(
+    tmp_path: Path, ours: bool
+) -> None:
+    home = tmp_path if ours else tmp_path / "elsewhere"
+    code = (
+        "import subprocess, sys, time; "
+        "print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid, "
+        "flush=True); time.sleep(60)"
+    )
+    noted = tmp_path / "run" / "children.json"
+    noted.parent.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        process_group=0,
+        env={**os.environ, "PACELINE_HOME": str(home)},
+    ) as child:
+        record(noted, "mlflow", child.pid)
+        assert child.stdout is not None
+        worker = int(child.stdout.readline())
+        child.kill()
+    try:
+        end_leftovers(noted)
+        ends = time.monotonic() + 2
+        while identity(worker) is not None and time.monotonic() < ends:
+            time.sleep(0.02)
+        assert (identity(worker) is None) == ours
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
 
 
 def test_nothing_recorded_is_nothing_to_end(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_server_is_up_inside_the_block_and_gone_after_it(tmp_path: Path) -> No
     with started(argv(port), ready_url=f"{url}/ready", log=tmp_path / "s.log") as endpoint:
         assert endpoint.url == url
         assert httpx.get(url).status_code == 200
-        assert os.getpgid(endpoint.pid) == os.getpgid(0)
+        assert os.getpgid(endpoint.pid) == endpoint.pid, "Ctrl-C in our terminal is ours"
     assert not alive(endpoint.pid)
 
 
@@ -127,6 +127,26 @@ def test_an_error_inside_the_block_tells_how_the_server_died(tmp_path: Path) -> 
         serve_and_lose(tmp_path / "s.log")
     assert "SIGKILL" in caught.value.__notes__[0]
     assert "loading weights" in caught.value.__notes__[0]
+
+
+WITH_A_WORKER = """
+import subprocess, sys, time
+print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_server_that_was_killed_leaves_no_workers_behind(tmp_path: Path) -> None:
+    log = tmp_path / "s.log"
+    with started([sys.executable, "-c", WITH_A_WORKER], ready_url=None, log=log) as endpoint:
+        while not log.read_text():
+            time.sleep(0.02)
+        worker = int(log.read_text())
+        os.kill(endpoint.pid, signal.SIGKILL)
+        while endpoint.exit_code() is None:  # fetched: nobody's child has its workers now
+            time.sleep(0.02)
+        assert alive(worker)
+    assert gone_within(worker, 5)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prctl is Linux")
