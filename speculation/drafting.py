@@ -6,6 +6,7 @@ Knows drafters by name and the sequences they draft for; nothing of the target.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -20,6 +21,16 @@ OnFault = Callable[[str, DrafterFault], None]
 
 def ignore(drafter: str, fault: DrafterFault) -> None:
     """For who does not want to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """What a round's drafters gave."""
+
+    ids: list[list[int]]  # of each row, as many as it was to have at most
+    laws: list[Tensor | None]  # of each row, [drafted, V] that they came from; None: one-hot
+    asked: list[bool]  # whether the row's drafter was asked, and in order
+    seconds: Mapping[str, float]  # that each drafter took which was
 
 
 class Drafting:
@@ -41,6 +52,7 @@ class Drafting:
                 on_fault=lambda fault: on_fault(name, fault),
             )
 
+        self._clock = clock
         self.guarded = {name: guarded(name, drafter) for name, drafter in drafters.items()}
 
     def timed_step(self, seconds: float) -> None:
@@ -58,12 +70,8 @@ class Drafting:
         """Committed tokens that `row`'s draft has yet to read."""
         return self.guarded[sequence.drafter].unread(row, len(sequence.tokens))
 
-    def propose(
-        self, running: Sequence[Running], lens: Sequence[int]
-    ) -> list[tuple[list[int], Tensor | None]]:
-        """Each row's drafted tokens, `lens` of them at most, and the law they came from (None:
-        one-hot)."""
-        found: list[tuple[list[int], Tensor | None]] = [([], None) for _ in running]
+    def propose(self, running: Sequence[Running], lens: Sequence[int]) -> Drafted:
+        """Draft `lens` tokens of each row, or fewer."""
         asks: dict[str, list[Ask]] = {}
         for row, (sequence, length) in enumerate(zip(running, lens, strict=True)):
             if length > 0:
@@ -77,11 +85,17 @@ class Drafting:
                     sequence.past,
                 )
                 asks.setdefault(sequence.drafter, []).append(ask)
+        seconds: dict[str, float] = {}
+        count = len(running)
+        found = Drafted([[] for _ in running], [None] * count, [False] * count, seconds)
         for name, wanted in asks.items():
+            began = self._clock()
             proposal = self.guarded[name].propose(wanted)
+            seconds[name] = self._clock() - began
             laws = proposal.probs or [None] * len(wanted)
-            for ask, ids, law in zip(wanted, proposal.ids, laws, strict=True):
-                found[ask.row] = (ids, law)
+            for place, (ask, ids, law) in enumerate(zip(wanted, proposal.ids, laws, strict=True)):
+                found.ids[ask.row], found.laws[ask.row] = ids, law
+                found.asked[ask.row] = place not in proposal.unasked
         return found
 
     def move(self, sequence: Running, source: int, row: int) -> None:

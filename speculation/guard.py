@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -118,7 +119,7 @@ class Guarded:
             for place, ask in enumerate(asks)
             if ask.row not in self._plain and self.breaker.allow(ask.row)
         ]
-        nothing = Proposal([[] for _ in asks], None)
+        nothing = Proposal([[] for _ in asks], None, unasked=tuple(range(len(asks))))
         if not places:
             return nothing
         wanted = [asks[place] for place in places]
@@ -141,7 +142,9 @@ class Guarded:
             self._fault("slow", f"{seconds:.3f} s beside a target step of {step:.3f} s", [])
         else:
             self.breaker.success()
-        return spread(proposal, places, len(asks))
+        asked = set(places)
+        unasked = tuple(place for place in range(len(asks)) if place not in asked)
+        return replace(spread(proposal, places, len(asks)), unasked=unasked)
 
     def move(self, source: int, row: int) -> None:
         self._plain.discard(row)

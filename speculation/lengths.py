@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from speculation.cache import MOST_DRAFTED
-from speculation.pace import Outcome, Pace, RequestPace, Seat, Timing
+from speculation.drafting import Drafted
+from speculation.pace import Pace
+from speculation.seats import Outcome, RequestPace, Seat, Timing
 from speculation.sequence import Running
 
 WEIGHTLESS = frozenset({"none"})  # kinds whose K is nothing to decide
@@ -76,39 +78,38 @@ class Lengths:
     def learn(
         self,
         running: Sequence[Running],
-        drafted: Sequence[int],
+        drafted: Drafted,
         accepted: Sequence[int],
         kept: Sequence[int],  # tokens of each row's block before its end
         times: RoundTimes,
     ) -> None:
-        """Fold in the round that was just run."""
-        names = {s.drafter for s, count in zip(running, drafted, strict=True) if count}
+        """Fold in the round that was just run, for each drafter its own part of it."""
+        lens = [len(ids) for ids in drafted.ids]
+        # What is neither a drafter's nor the target's is the host's, also what stands between.
+        host = times.done - times.began - (times.judged - times.drafted)
+        host -= sum(drafted.seconds.values())
         for name, pace in self.paces.items():
-            if names - {name}:
-                continue  # several drafters shared the round: whose seconds were they?
+            own = [row for row, s in enumerate(running) if s.drafter == name]
+            asked = [row for row in own if drafted.asked[row]]
             timing = Timing(
                 batch=len(running),
                 context=max(len(sequence.tokens) for sequence in running),
-                width=1 + max(drafted, default=0),
+                width=1 + max(lens, default=0),
                 target_seconds=times.judged - times.drafted,
-                draft_seconds=times.drafted - times.began if names else 0.0,
-                overhead_seconds=times.done - times.judged,
-                drafted=max(drafted, default=0),
-                drafting=sum(count > 0 for count in drafted),
-                caught_up=sum(
-                    behind for behind, count in zip(self._behind, drafted, strict=True) if count
-                ),
+                draft_seconds=drafted.seconds[name] if asked else 0.0,
+                overhead_seconds=host,
+                drafted=max((lens[row] for row in own), default=0),
+                drafting=sum(lens[row] > 0 for row in asked),
+                in_vain=sum(lens[row] == 0 for row in asked),
+                caught_up=sum(self._behind[row] for row in asked),
             )
-            outcomes = [
-                # As counts are: what lies behind the end was never judged.
-                Outcome(
-                    sequence.pace,
-                    min(accepted[row] + 1, drafted[row], kept[row]),
-                    min(accepted[row], kept[row]),
-                )
-                for row, sequence in enumerate(running)
-                if sequence.pace is not None and sequence.drafter == name and drafted[row]
-            ]
+            outcomes = []
+            for row in own:
+                request = running[row].pace
+                if lens[row] and request is not None:
+                    # As counts are: what lies behind the end was never judged.
+                    judged = min(accepted[row] + 1, lens[row], kept[row])
+                    outcomes.append(Outcome(request, judged, min(accepted[row], kept[row])))
             pace.observe(timing, outcomes)
 
     def finish(self, sequence: Running) -> None:

@@ -14,84 +14,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
 
 import numpy as np
 
-from speculation.costs import Costs, Floats, RoundCosts, batch_bucket, context_bucket, speedup
-from speculation.hazards import MOST_DRAFTED, PooledHazards, RequestHazards, shifted_tokens
+from speculation.costs import Costs, RoundCosts
+from speculation.hazards import MOST_DRAFTED, PooledHazards, expected_tokens, shifted_tokens
+from speculation.proposing import Proposing
+from speculation.seats import Outcome, RequestPace, Seat, State, Timing
+from speculation.timings import Floats, batch_bucket, context_bucket
+from speculation.trials import Lessons, Probes, Strays
 
-# The first rounds of a drafter: a plain one between, since every ratio has it below the line.
-LESSONS = (0, 4, 0, 2, 4, 0, 1, 6, 0, 3, 4, 0, 2, 8, 0, 4, 1, 0, 3, 5, 0, 2, 4, 0)
-LESSON_ROUNDS = 64  # drafted rounds of single rows after which the lessons end in any case
 TURNED = 12  # requests in a row for which drafting did not pay, before drafting is off
 REJECTED = 0.15  # of S, lost to fallen hazards alone, makes it rejections that ended drafting
 KEPT_ROUNDS = 60.0  # the pool's weight when costs ended it: enough for K, little beside new rounds
 ON, OFF = 1.05, 1.01  # S above which drafting starts, and below which it ends
 PAID_MEMORY = 2000.0  # drafting steps; longer than a collapse takes to be noticed
 PATIENCE = 20  # engine steps in a row below OFF before drafting is off
-PROBE_STEPS, PROBE_EVERY = 5, 500  # so at most 10 steps of any 1,000 are probes
-PROBE_SHARE = 0.01  # of all seconds, at most, spent on what probes cost beyond plain rounds
-REFERENCE_LOSS = 0.005  # of the speed, given up to keep plain rounds measured while drafting
-REFERENCE_EVERY = (8, 200)  # steps, at least and at most, between plain ones
-ENOUGH = 8  # samples of a bucket's plain forward before it is trusted
-SURPRISE = 0.15  # log-seconds: a plain round so far from what was expected is soon repeated
-STRAY_EVERY = 24  # drafting steps between two at K + 1 or K - 1
 LOOK_EVERY = 4  # steps that share one estimate of the costs, while the load is the same
 ANSWER_TOKENS, ANSWER_MEMORY = 64.0, 20.0  # an answer's length until known; requests remembered
-
-
-class State(StrEnum):
-    LEARNING = "learning"
-    DRAFTING = "drafting"
-    OFF_BY_REJECTION = "off_by_rejection"  # with the hazards it once had, drafting would pay
-    OFF_BY_COST = "off_by_cost"  # it would not: the load is too high, or the draft too dear
-
-
-@dataclass(slots=True)
-class RequestPace:
-    """What a request keeps for `Pace` while it runs; a new one for each request."""
-
-    hazards: RequestHazards = field(default_factory=RequestHazards)
-    worth: bool | None = None  # whether drafting paid for it when last decided; None: never decided
-    seen: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """A row that may draft in the coming round."""
-
-    request: RequestPace
-    budget: int  # tokens it may still emit
-    behind: int = 0  # committed tokens the draft must read first, when more than a round's block
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds of one round of the whole batch. Times end where the device has finished."""
-
-    batch: int  # rows in the target's forward
-    context: int  # tokens of the longest row
-    width: int  # positions of the target's forward
-    target_seconds: float
-    draft_seconds: float  # with reading what was committed; 0 in a plain round
-    overhead_seconds: float  # the rest of the round
-    drafted: int = 0  # tokens of the longest draft
-    drafting: int = 0  # rows that drafted
-    caught_up: int = 0  # the sum of the drafting seats' `behind`
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One row's round: positions 1 to `judged` were compared, 1 to `accepted` kept.
-
-    Whoever chose that row's K: a hazard at a position does not depend on it.
-    """
-
-    request: RequestPace
-    judged: int
-    accepted: int
 
 
 class Pace:
@@ -109,24 +49,17 @@ class Pace:
         self.costs = Costs() if costs is None else costs
         self.rejected_off = 0  # times that rejections drove K to 0
         self.switches = 0  # times that drafting went on or off
-        self.probe_steps = 0  # engine steps in which a row drafted to keep acceptance known
         self._most = most
         self._pool = PooledHazards(initial_hazards)
         self._paid = self._pool.hazards  # hazards with which drafting paid, of late
         self._on, self._off = True, State.OFF_BY_COST
-        self._lessons, self._lesson_rounds = 0, 0
+        self._proposing = Proposing()
+        self._lessons, self._strays, self._probes = Lessons(), Strays(most), Probes()
         self._below = 0
         # Shifts of the requests that ended, one after another, with drafting not paying for them:
         # each turns it off for itself after few rounds, so that the pool learns little from it.
         self._turned: deque[float] = deque(maxlen=TURNED)
         self._steps = 0
-        self._drafting_steps = 0
-        self._since_reference = 0
-        self._reference_every = REFERENCE_EVERY[0]
-        self._reference = False  # the round being run is one
-        self._probing: RequestPace | None = None
-        self._probe_from = 0  # the step from which a run of probes may begin
-        self._probe_debt = 0.0  # seconds that probes cost, less their share of those since
         self._answer_tokens = ANSWER_TOKENS
         self._unread_tokens = 0.0  # that a new request's prompt has, for the draft
         self._last: RoundCosts | None = None
@@ -136,7 +69,7 @@ class Pace:
 
     @property
     def state(self) -> State:
-        if self._learning:
+        if not self._lessons.over:
             return State.LEARNING
         if self._on:
             return State.DRAFTING
@@ -147,10 +80,22 @@ class Pace:
         """Pooled, by position, the latest rounds counting most."""
         return tuple(self._pool.hazards.tolist())
 
+    @property
+    def proposing(self) -> float:
+        """Of the rows asked of late, the share that got a draft."""
+        return self._proposing.share
+
+    @property
+    def probe_steps(self) -> int:
+        """Engine steps in which a row drafted to keep acceptance known."""
+        return self._probes.steps
+
     def speedups(self, batch: int, context: int) -> tuple[float, ...] | None:
         """Predicted S(K) at this load for K = 0, 1, ...; None before anything was timed."""
         costs = self.costs.estimate(batch, context)
-        return None if costs is None else speedup(self.hazards[: self._most], costs)
+        if costs is None:
+            return None
+        return tuple(self._speeds(self._pool.hazards, costs, batch).tolist())
 
     # What the engine calls.
 
@@ -162,12 +107,12 @@ class Pace:
         `batch` counts all rows, those too that may not draft, `context` the tokens of the longest,
         `width` the positions the forward has in any case (a row at a fixed K has K + 1).
         """
-        self._reference = False
+        self._strays.reference = False
         if not seats:
             return []
         self._steps += 1
         self._meet(seats)
-        if self._learning:
+        if not self._lessons.over:
             return self._lesson(seats)
         costs = self._estimated(batch, context, len(seats))
         if costs is None:
@@ -180,7 +125,8 @@ class Pace:
         if taking:
             if pooled > ON:  # only while there is evidence to come: plain rounds hold none
                 self._paid = self._paid + (self._pool.hazards - self._paid) / PAID_MEMORY
-            length = self._vary(best, speed, batch, context)
+            self._probes.postpone(self._steps)
+            length = self._strays.length(best, speed, self.costs.samples(batch, context)[0])
             lens = [0] * len(seats)
             for place in taking:
                 lens[place] = self._capped(length, seats[place])
@@ -198,19 +144,15 @@ class Pace:
             timing.drafted,
             timing.overhead_seconds,
             drafting=timing.drafting,
+            in_vain=timing.in_vain,
             caught_up=timing.caught_up,
         )
-        if self._reference:
-            # Either the machine stalled, or drafting rounds and plain ones no longer slow down
-            # together: only more plain rounds can tell.
-            self._reference_every = (
-                REFERENCE_EVERY[0] if abs(surprise) > SURPRISE else REFERENCE_EVERY[1]
-            )
-        seconds = timing.target_seconds + timing.draft_seconds + timing.overhead_seconds
-        self._probe_debt = max(self._probe_debt - PROBE_SHARE * seconds, 0.0)
+        self._strays.saw(surprise)
+        self._probes.passed(timing.target_seconds + timing.draft_seconds + timing.overhead_seconds)
+        self._proposing.add(timing.drafting, timing.in_vain)
         judged = [(o.request.hazards, o.judged, o.accepted) for o in outcomes if o.judged]
         self._pool.add(judged)
-        self._lesson_rounds += len(judged)
+        self._lessons.count(len(judged))
 
     def finish(self, request: RequestPace, emitted: int) -> None:
         """A request has ended, having emitted so many tokens."""
@@ -222,13 +164,8 @@ class Pace:
                 self._turned.append(request.hazards.shift)
         self._answer_tokens += (emitted - self._answer_tokens) / ANSWER_MEMORY
 
-    @property
-    def _learning(self) -> bool:
-        return self._lessons < len(LESSONS) and self._lesson_rounds < LESSON_ROUNDS
-
     def _lesson(self, seats: Sequence[Seat]) -> list[int]:
-        length = LESSONS[self._lessons % len(LESSONS)]
-        self._lessons += 1
+        length = self._lessons.next()
         return [self._capped(length, seat) for seat in seats]
 
     def _capped(self, length: int, seat: Seat) -> int:
@@ -257,8 +194,29 @@ class Pace:
         """
         stall = self.costs.reading_seconds(self._unread_tokens) / self._answer_tokens
         plain = float(costs.seconds[0]) / batch  # seconds a token
-        found = speedup(hazards.tolist()[: self._most], costs)[1:]
+        found: list[float] = self._speeds(hazards, costs, batch)[1:].tolist()
         return max(1.0 / (1.0 / speed + stall / plain) for speed in found)
+
+    def _speeds(self, hazards: Floats, costs: RoundCosts, rows: int) -> Floats:
+        """S(K) [most + 1] where all of a batch's `rows` are alike: S(0) is 1."""
+        tokens = np.array(expected_tokens(hazards.tolist()[: self._most]))
+        seconds = costs.seconds[: len(tokens)]
+        speeds: Floats = self._yielded(tokens) * seconds[0] / self._taken(seconds, rows)
+        return speeds
+
+    def _yielded(self, tokens: Floats) -> Floats:
+        """Tokens [..., K + 1] of a round that is asked to draft, from those of one that does."""
+        found: Floats = 1.0 + self._proposing.share * (tokens - 1.0)
+        return found
+
+    def _taken(self, seconds: Floats, rows: int) -> Floats:
+        """Seconds [K + 1] of a round for whose `rows` a draft is asked, from those of one that has
+        one: where no row gets one, it is a plain round after a look in vain."""
+        some = self._proposing.some(rows)
+        vain = float(seconds[0]) + self.costs.vain_seconds(rows)
+        found: Floats = some * seconds + (1.0 - some) * vain
+        found[0] = seconds[0]
+        return found
 
     def _switch(self, speed: float, costs: RoundCosts, batch: int) -> None:
         """Drafting goes on or off by `speed`, the pooled hazards' best S at this load."""
@@ -300,11 +258,13 @@ class Pace:
         widths = np.maximum(np.arange(lengths), width - 1)
         seconds = costs.target[widths] + costs.overhead[widths] + costs.draft[:lengths]
         plain_rate = batch / seconds[0]
+        seconds = self._taken(seconds, len(seats))
         shifts = [seat.request.hazards.shift for seat in seats]
         tokens = shifted_tokens(self._pool.hazards, shifts)[:, :lengths]
         for place, seat in enumerate(seats):  # what lies behind the end of a request gains nothing
             last = max(seat.budget - 1, 0)
             tokens[place, last:] = tokens[place, min(last, self._most)]
+        tokens = self._yielded(tokens)
         taking = list(range(len(seats)))
         # Reading a prompt first stalls the batch once: it is paid off over the request's rounds,
         # of which there are fewer the more each yields.
@@ -325,50 +285,19 @@ class Pace:
             return [], 0, 1.0
         return taking, best, float(speeds[best])
 
-    def _vary(self, best: int, speed: float, batch: int, context: int) -> int:
-        """Now and then plain, or one token longer or shorter: what is not tried is not known."""
-        self._probe_from = max(self._probe_from, self._steps + PROBE_EVERY)
-        self._probing = None
-        self._since_reference += 1
-        every = max((speed - 1) / speed / REFERENCE_LOSS, REFERENCE_EVERY[0])
-        every = min(every, self._reference_every)
-        if self.costs.samples(batch, context)[0] < ENOUGH:
-            every = min(every, REFERENCE_EVERY[0] / 2)
-        if self._since_reference >= every:
-            self._since_reference = 0
-            self._reference = True
-            return 0
-        self._drafting_steps += 1
-        turn, stray = divmod(self._drafting_steps, STRAY_EVERY)
-        if stray:
-            return best
-        return min(max(best + (1 if turn % 2 else -1), 1), self._most)
-
     def _probe(self, seats: Sequence[Seat], costs: RoundCosts) -> list[int]:
         """Plain, but for short runs of one row that keep its acceptance known.
 
-        At the K with which drafting once paid: that is what is to be known again. What probes cost
-        beyond plain rounds, reading a prompt first among it, is worked off before the next run.
+        At the K with which drafting once paid: that is what is to be known again.
         """
         lens = [0] * len(seats)
-        if self._probing is None:
-            if self._steps < self._probe_from or self._probe_debt > 0:
-                return lens
-            able = [seat for seat in seats if seat.budget > 2 * PROBE_STEPS]
-            if not able:
-                return lens
-            self._probing = min(able, key=lambda seat: seat.behind).request
-            self._probe_from = self._steps + PROBE_EVERY
-        places = [n for n, seat in enumerate(seats) if seat.request is self._probing]
-        if not places or self._steps >= self._probe_from - PROBE_EVERY + PROBE_STEPS:
-            self._probing = None
+        place = self._probes.place(seats, self._steps)
+        if place is None:
             return lens
-        place = places[0]
-        once = speedup(self._paid.tolist()[: self._most], costs)
+        once = self._speeds(self._paid, costs, 1)
         length = self._capped(int(np.argmax(once[1:])) + 1, seats[place])
-        seconds = costs.seconds
-        self._probe_debt += float(seconds[length] - seconds[0])
-        self._probe_debt += self.costs.reading_seconds(seats[place].behind)
-        self.probe_steps += length > 0
+        if length:
+            more = float(costs.seconds[length] - costs.seconds[0])
+            self._probes.spend(more + self.costs.reading_seconds(seats[place].behind))
         lens[place] = length
         return lens

@@ -45,6 +45,7 @@ class Proposal:
     # in place of the list: all rows are one-hot.
     probs: Sequence[Tensor | None] | None
     broken: tuple[int, ...] = ()  # places of rows whose draft gave NaN or infinity; no tokens there
+    unasked: tuple[int, ...] = ()  # that a guard did not ask, or whose answer was a fault
 
 
 class Drafter(Protocol):
@@ -115,4 +116,4 @@ def spread(proposal: Proposal, places: Sequence[int], count: int) -> Proposal:
     for place, law in zip(places, proposal.probs or (), strict=False):
         probs[place] = law
     broken = tuple(places[place] for place in proposal.broken)
-    return Proposal(ids, None if proposal.probs is None else probs, broken)
+    return Proposal(ids, None if proposal.probs is None else probs, broken, proposal.unasked)

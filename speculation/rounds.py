@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from speculation.commit import Observer, commit
-from speculation.drafting import Drafting
+from speculation.drafting import Drafted, Drafting
 from speculation.forward import Forward
 from speculation.judging import Draft, Verification, judge, sound_places
 from speculation.lengths import Lengths, RoundTimes
@@ -40,7 +40,8 @@ class Rounds:
         """What the round did for each running row, in order; those that ended have left."""
         running = list(self._rows.running)
         times = RoundTimes(began=self._clock())
-        drafts = self._draft()
+        drafted = self._drafting.propose(running, self._lengths.choose(running))
+        drafts = self._drafts(drafted)
         times.drafted = self._clock()
         logits, features = self._verified(drafts)
         # A position without a number ends its row only if the row gets there.
@@ -59,19 +60,18 @@ class Rounds:
             events.append(self._commit(row, drafts[row], block, states, logits[row, : len(block)]))
         times.done = self._clock()
         kept = [len(event.token_ids) for event in events]
-        self._lengths.learn(running, [len(draft.ids) for draft in drafts], accepted, kept, times)
+        self._lengths.learn(running, drafted, accepted, kept, times)
         for sequence, event in zip(running, events, strict=True):
             if event.outcome is not None:
                 self._rows.leave(sequence)
         return events
 
-    def _draft(self) -> list[Draft]:
-        """At most K tokens of each row, K its own."""
-        running = self._rows.running
-        proposed = self._drafting.propose(running, self._lengths.choose(running))
+    def _drafts(self, drafted: Drafted) -> list[Draft]:
         return [
             Draft(ids, law, sequence.past, sequence.key, len(sequence.tokens))
-            for sequence, (ids, law) in zip(running, proposed, strict=True)
+            for sequence, ids, law in zip(
+                self._rows.running, drafted.ids, drafted.laws, strict=True
+            )
         ]
 
     def _verified(self, drafts: Sequence[Draft]) -> tuple[Tensor, Tensor | None]:

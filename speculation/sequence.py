@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from speculation.history import Past
-from speculation.pace import RequestPace
 from speculation.records import Counts
 from speculation.sampling import Sampling
+from speculation.seats import RequestPace
 from speculation.streams import Key
 
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from speculation.pace import Outcome, Pace, RequestPace, Seat, State, Timing
+from speculation.pace import Pace
+from speculation.seats import Outcome, RequestPace, Seat, State, Timing
 
 T = TypeVar("T")
 
@@ -28,6 +29,7 @@ class Machine:
     knee: float = 48.0  # tokens of a forward at which computing begins to outweigh reading weights
     overhead: float = 0.05
     reading: float = 0.002  # a prompt token, by the draft
+    looking: float = 0.0  # for a draft of one row, found or not
 
     def target(self, batch: int, width: int) -> float:
         return float((1.0 + (batch * width / self.knee) ** 2) ** 0.5)
@@ -48,6 +50,7 @@ class Traffic:
     correlation: float = 0.10
     tokens: float = 60.0  # mean of an answer
     prompt: int = 200
+    proposes: float = 1.0  # how often a row that is asked for a draft has one
 
     def hazards(self, rng: random.Random) -> list[float]:
         if self.alpha in (0.0, 1.0):
@@ -64,6 +67,7 @@ class _Row:
     hazards: list[float]
     budget: int
     unread: int
+    proposes: float
     emitted: int = 0
     pace: RequestPace = field(default_factory=RequestPace)
 
@@ -114,7 +118,7 @@ def serve(
         while len(rows) < batch(step):
             kind = traffic(len(told.begun))
             tokens = max(8, int(lengths.lognormvariate(math.log(kind.tokens) - 0.18, 0.6)))
-            rows.append(_Row(kind.hazards(lengths), tokens, kind.prompt))
+            rows.append(_Row(kind.hazards(lengths), tokens, kind.prompt, kind.proposes))
             told.begun.append(step)
         count = min(len(rows), batch(step))
         now = rows[:count]
@@ -127,10 +131,14 @@ def serve(
             lens = policy.draft_lens(seats, batch=count, context=300)
         else:
             lens = [max(min(policy, seat.budget - 1), 0) for seat in seats]
+        asked = sum(length > 0 for length in lens)
+        for place, row in enumerate(now):
+            if row.proposes < 1.0 and luck.random() >= row.proposes:
+                lens[place] = 0
         longest, drafting = max(lens), sum(length > 0 for length in lens)
         caught_up = sum(seat.behind for seat, length in zip(seats, lens, strict=True) if length)
         reading = caught_up * machine.reading
-        drafted_seconds = machine.drafting(drafting, longest) + reading
+        drafted_seconds = machine.drafting(drafting, longest) + reading + asked * machine.looking
         target = machine.target(count, longest + 1)
         outcomes, emitted = [], 0
         for row, length in zip(now, lens, strict=True):
@@ -150,15 +158,16 @@ def serve(
 
             policy.observe(
                 Timing(
-                    count,
-                    300,
-                    longest + 1,
-                    timed(target),
-                    timed(drafted_seconds),
-                    timed(machine.overhead),
-                    longest,
-                    drafting,
-                    caught_up,
+                    batch=count,
+                    context=300,
+                    width=longest + 1,
+                    target_seconds=timed(target),
+                    draft_seconds=timed(drafted_seconds),
+                    overhead_seconds=timed(machine.overhead),
+                    drafted=longest,
+                    drafting=drafting,
+                    in_vain=asked - drafting,
+                    caught_up=caught_up,
                 ),
                 outcomes,
             )

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import speculation.costs
 import speculation.hazards
 from speculation import cache
-from speculation.costs import Costs, RoundCosts, batch_bucket, context_bucket, speedup
+from speculation.costs import Costs, RoundCosts, speedup
+from speculation.timings import batch_bucket, context_bucket
 from tests.speculation.pace_simulation import Machine
 
 MACHINE = Machine(draft=0.1, knee=24.0, overhead=0.05)

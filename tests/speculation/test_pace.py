@@ -12,7 +12,8 @@ from collections import Counter
 
 import pytest
 
-from speculation.pace import Outcome, Pace, RequestPace, Seat, State, Timing
+from speculation.pace import Pace
+from speculation.seats import Outcome, RequestPace, Seat, State, Timing
 from tests.speculation.pace_simulation import (
     ALPHAS,
     SETTINGS,
