@@ -72,18 +72,10 @@ class RequestHazards:
 
 
 class PooledHazards:
-    """Hazards of one drafter over all requests, the old ones forgotten exponentially.
+    """Hazards of one drafter over all requests, the old ones forgotten exponentially."""
 
-    `initial` are hazards known beforehand (a manifest's), by position; later positions follow the
-    last one given.
-    """
-
-    def __init__(self, initial: Sequence[float] | None = None) -> None:
-        for hazard in initial or ():
-            if not 0.0 <= hazard <= 1.0:
-                raise ValueError(f"initial hazard {hazard}: wanted 0 to 1 at every position")
-        known = list(initial or (DEFAULT_HAZARD,))[:MOST_DRAFTED]
-        self._believed = known + [known[-1]] * (MOST_DRAFTED - len(known))
+    def __init__(self) -> None:
+        self._believed = [DEFAULT_HAZARD] * MOST_DRAFTED
         self._judged = np.zeros(MOST_DRAFTED)
         self._accepted = np.zeros(MOST_DRAFTED)
         self._lost = 0.0  # the CUSUM

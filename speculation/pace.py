@@ -40,7 +40,6 @@ class Pace:
     def __init__(
         self,
         *,
-        initial_hazards: Sequence[float] | None = None,
         most: int = MOST_DRAFTED,  # K at most
         costs: Costs | None = None,
     ) -> None:
@@ -50,7 +49,7 @@ class Pace:
         self.rejected_off = 0  # times that rejections drove K to 0
         self.switches = 0  # times that drafting went on or off
         self._most = most
-        self._pool = PooledHazards(initial_hazards)
+        self._pool = PooledHazards()
         self._paid = self._pool.hazards  # hazards with which drafting paid, of late
         self._on, self._off = True, State.OFF_BY_COST
         self._proposing = Proposing()

@@ -61,7 +61,8 @@ class Rounds:
         times.done = self._clock()
         kept = [len(event.token_ids) for event in events]
         self._lengths.learn(running, drafted, accepted, kept, times)
-        for sequence, event in zip(running, events, strict=True):
+        # From the last row on: what moves to a free row has not ended itself.
+        for sequence, event in reversed(list(zip(running, events, strict=True))):
             if event.outcome is not None:
                 self._rows.leave(sequence)
         return events

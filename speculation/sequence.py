@@ -59,7 +59,7 @@ class Event:
     decode_seconds: float = 0.0  # from the first token to the last
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Running:
     """A request with its state. `tokens` are the prompt and everything emitted."""
 
