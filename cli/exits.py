@@ -25,6 +25,7 @@ from typer.core import TyperGroup
 from cli.output import machine, machine_output
 from cli.remedies import misnamed, named_paths, remedy
 from configuration.faults import ConfigurationError
+from configuration.quiet import quieten
 
 OURS = (
     *("cli", "configuration", "evaluation", "flows", "monitoring", "registry", "serving"),
@@ -62,6 +63,7 @@ class Commands(TyperGroup):
         given = list(sys.argv[1:] if args is None else args)
         options = given[: given.index("--")] if "--" in given else given
         with machine_output("--json" in options), ended_by_sigterm():
+            quieten(os.environ)  # before a command loads any library
             try:
                 return super().main(given, *rest, **named)
             except Exception as error:  # the process edge: whatever it is, it has to be told

@@ -26,6 +26,13 @@ Adapter = Annotated[
 ]
 
 
+def known_draft(draft: str | None) -> str | None:
+    """The draft that a command line names. Raises typer.BadParameter for one that cannot be."""
+    if draft is None or draft in ("ngram", "none") or Path(draft).is_dir():
+        return draft
+    raise typer.BadParameter(f"got {draft}, which is no folder, wanted `ngram` or a draft's folder")
+
+
 def fingerprint(target: Target, adapter: Adapter = None, as_json: Json = False) -> None:
     """Say what a model folder is: one digest of its content, and one for each of its parts.
 
@@ -54,7 +61,9 @@ def fingerprint(target: Target, adapter: Adapter = None, as_json: Json = False) 
 
 def check(
     target: Target,
-    draft: Annotated[str, typer.Argument(help="A draft's folder, or `ngram` or `none`.")],
+    draft: Annotated[
+        str, typer.Argument(help="A draft's folder, or `ngram` or `none`.", callback=known_draft)
+    ],
     as_json: Json = False,
 ) -> None:
     """Say whether a draft can serve a target: the same tokens by content, context, shapes.
@@ -64,8 +73,10 @@ def check(
     """
     from registry.adapters import target_weights_of
     from registry.compatibility import compare
+    from registry.tokens import tokenizer_of
 
-    target_weights_of(target)  # a folder without weights is no target, whatever its tokens
+    target_weights_of(target)  # a folder without weights is no target, whatever the draft
+    tokenizer_of(target)
     if draft not in ("ngram", "none"):
         target_weights_of(Path(draft))
     answer = compare(target, draft)

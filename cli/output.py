@@ -108,18 +108,23 @@ def progress_bars() -> Iterator[Progress]:
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Bars(*columns, console=Console(stderr=True)) as bars:
-        known: dict[str, Any] = {}
-        before: dict[str, tuple[int, int]] = {}
+    bars = Bars(*columns, console=Console(stderr=True))
+    known: dict[str, Any] = {}
+    before: dict[str, tuple[int, int]] = {}
 
-        def report(done: int, total: int, what: str) -> None:
-            if what not in known:
-                known[what] = bars.add_task(what, total=total, completed=done)
-            else:
-                last, end = before[what]
-                if done < last or (last >= end and (done, total) != (last, end)):
-                    bars.reset(known[what], total=total, completed=done)
-            before[what] = (done, total)
-            bars.update(known[what], completed=done, total=total)
+    def report(done: int, total: int, what: str) -> None:
+        if what not in known:
+            known[what] = bars.add_task(what, total=total, completed=done)
+        else:
+            last, end = before[what]
+            if done < last or (last >= end and (done, total) != (last, end)):
+                bars.reset(known[what], total=total, completed=done)
+        before[what] = (done, total)
+        bars.update(known[what], completed=done, total=total)
+        bars.start()  # not earlier: without any bar it leaves an empty line
 
+    try:
         yield report
+    finally:
+        if known:
+            bars.stop()

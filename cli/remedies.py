@@ -14,7 +14,7 @@ from pathlib import Path
 PLACES = {
     errno.ENOENT: "check the path",
     errno.EEXIST: "something else has that name: move it away, or choose another place",
-    errno.ENOTDIR: "a part of that path is a file: choose a folder",
+    errno.ENOTDIR: "a file stands where a folder is wanted: choose another path",
     errno.EISDIR: "a folder stands where a file is wanted: choose another path",
     errno.ENAMETOOLONG: "choose a shorter path",
     errno.ELOOP: "its links lead in a circle: name the place itself",

@@ -15,7 +15,7 @@ def init(
     pairing: Annotated[str, typer.Argument(help="A name for the line, such as `support`.")],
     target: Annotated[
         Path,
-        typer.Argument(help="The target's model folder, in Hugging Face form."),
+        typer.Argument(help="The target's model folder, in Hugging Face form.", metavar="TARGET"),
     ],
     home: HomeFolder = DEFAULT_HOME,
     as_json: Json = False,
@@ -29,6 +29,13 @@ def init(
     from configuration.settings import Pairing, Settings
     from configuration.writing import append_pairing, write_default
 
+    if not target.is_dir():
+        raise typer.BadParameter(
+            f"got {target}, which is no folder, wanted a model folder in Hugging Face form: "
+            "check the path, or fetch a model of the hub first, for example with "
+            "`hf download NAME --local-dir FOLDER`",
+            param_hint="TARGET",
+        )
     line = Pairing(target=str(target.absolute()))
     try:
         Settings(home=home, pairings={pairing: line})

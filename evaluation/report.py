@@ -94,7 +94,7 @@ class Report:
     def from_json(cls, stored: Mapping[str, Any]) -> Report:
         """Raises ReportError for anything that is no report."""
         if stored.get("format") != FORMAT:
-            raise ReportError(f"format {stored.get('format')!r}: wanted {FORMAT!r}")
+            raise ReportError(f"got format = {stored.get('format')!r}, wanted {FORMAT!r}")
         try:
             return cls(
                 Conditions(**stored["conditions"]),
@@ -121,15 +121,21 @@ class Report:
         """Raises ReportError when the file is no report or not the one that was written."""
         try:
             stored = json.loads(path.read_bytes())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ReportError(f"{path}: not JSON ({error}), wanted a report.json") from error
         if not isinstance(stored, dict):
             raise ReportError(f"{path}: not a JSON object, wanted a report.json")
-        report = cls.from_json(stored)
-        if stored.get("digest") != report.digest:
+        try:
+            report = cls.from_json(stored)
+            digest = report.digest
+        except ValueError as error:
+            raise ReportError(
+                f"{path}: {error}: name the report.json that `paceline evaluate` wrote"
+            ) from error
+        if stored.get("digest") != digest:
             raise ReportError(
                 f"{path}: digest {str(stored.get('digest'))[:12]} does not fit its content "
-                f"{report.digest[:12]}: it was changed since it was measured"
+                f"{digest[:12]}: it was changed since it was measured"
             )
         return report
 

@@ -31,24 +31,40 @@ class ServeSettings:
     arms: Mapping[str, str] = field(
         default_factory=dict
     )  # a trial's drafts by name, first is default
+    # PEFT folders by the name that clients ask for as `model`; static and trial servers.
+    adapters: Mapping[str, Path] = field(default_factory=dict)
     pairing: str | None = None
     registry: str | None = None  # MLflow's URL
     registry_token: str | None = field(default=None, repr=False)  # a secret
     draft_len: int = 4  # K: tokens drafted a round
-    slots: int = 8  # sequences that run at once; each costs a row of the caches
-    max_len: int = 1024  # tokens of prompt and completion together
+    adaptive: bool = True  # K by what it pays, from draft_len on; never in a trial
+    max_slots: int = 8  # sequences that run at once; each costs a row of the caches
+    max_context: int = 1024  # tokens of prompt and completion together
     # Tokens of prompt beginnings kept for prompts that begin alike; 0 keeps none, so that nobody
     # can tell from the time to a first token what others have asked.
     prefix_tokens: int = 4096
     dtype: str = "auto"  # "auto" is what the weights are stored in
     device: str = "cpu"
     threads: int | None = None  # of torch; None lets it choose
+    together: bool | None = None  # two targets at once while swapping; None: if they fit
     capture: bool = False  # prompt and completion ids in the exchange log
+    keep_exchanges_seconds: float = 30 * 24 * 3600.0  # then a line of the exchange log is deleted
+    keep_exchanges_bytes: int = 2**30  # of the whole log; the oldest lines go first
+    # Without any key everybody who reaches the port may ask, and the admin side is this host's.
+    keys: Mapping[str, str] = field(default_factory=dict, repr=False)  # secrets by tenant
+    admin_keys: tuple[str, ...] = field(default=(), repr=False)  # secrets
+    admin_port: int | None = None  # /admin and /metrics there only; None: beside /v1
+    hook_secret: str | None = field(default=None, repr=False)  # signs the registry's webhook
+    hosts: tuple[str, ...] = ()  # Host names answered without a key, beside loopback's
     queue_tokens: int = 32_768  # prompt and max_tokens of all that wait; beyond it 429
     deadline_seconds: float = 300.0  # a request's, waiting included
     grace_seconds: float = 30.0  # from SIGTERM until what still runs is cancelled
     poll_seconds: float = 5.0  # between looks at the registry's alias
+    probe_seconds: float = 60.0  # for a new pair to answer in, before it takes requests
     body_bytes: int = 4 * 2**20  # a longer request body gets 413
+    most_messages: int = 512  # of a chat
+    connections: int = 1024  # open at once; one more gets 503
+    coalesce_tokens: int = 0  # tokens in each chunk of a stream; 0: as they come
 
     def __post_init__(self) -> None:
         if self.pairing is not None:
@@ -60,7 +76,9 @@ class ServeSettings:
                     "serve a folder"
                 )
         elif self.target is None:
-            raise SettingsError("nothing to serve: give TARGET, or --pairing with --registry")
+            raise SettingsError(
+                "nothing to serve: give TARGET, or --pairing NAME to follow its champion"
+            )
         if self.trial and not self.arms:
             raise SettingsError("a trial without arms: give at least one --arm NAME=DRAFT")
         if self.arms and not self.trial:
@@ -75,16 +93,26 @@ class ServeSettings:
         for name, low, high in (
             ("port", 0, 65_535),
             ("draft_len", 0, MOST_DRAFTED),
-            ("slots", 1, 1024),
-            ("max_len", 2, 2**20),
+            ("max_slots", 1, 1024),
+            ("max_context", 2, 2**20),
             ("prefix_tokens", 0, 2**31),
             ("queue_tokens", 1, 2**31),
             ("body_bytes", 1, 2**31),
+            ("keep_exchanges_bytes", 1, 2**50),
+            ("most_messages", 1, 2**20),
+            ("connections", 1, 2**20),
+            ("coalesce_tokens", 0, 4096),
         ):
             value = getattr(self, name)
             if not low <= value <= high:
                 raise SettingsError(f"{name} {value}: wanted {low} to {high}")
-        for name in ("deadline_seconds", "grace_seconds", "poll_seconds"):
+        for name in (
+            "deadline_seconds",
+            "grace_seconds",
+            "poll_seconds",
+            "probe_seconds",
+            "keep_exchanges_seconds",
+        ):
             value = getattr(self, name)
             if not 0 < value < float("inf"):
                 raise SettingsError(f"{name} {value}: wanted a time above 0")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from typer.testing import CliRunner
 from cli.demo import _same_demo
 from cli.main import app
 from configuration.prompts import write_prompts
+from evaluation.samples import Conditions
 from flows.steps import write_json
 from speculation.records import Prompt
 from tests.toys import toy_target_folder
@@ -53,6 +57,78 @@ def test_a_folder_without_weights_is_no_target_and_no_draft(tmp_path: Path) -> N
     for pair in ((bare, "ngram"), (whole, bare)):
         code, told = paceline("check", *pair)
         assert code == 2, told
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "model.safetensors", "generation_config.json"]
+)
+def test_a_broken_file_of_a_model_folder_is_named(tmp_path: Path, name: str) -> None:
+    whole = toy_target_folder(tmp_path / "whole")
+    broken = shutil.copytree(whole, tmp_path / "broken") / name
+    broken.write_text("{")
+    for command in (
+        ("fingerprint", broken.parent),
+        ("check", broken.parent, "ngram"),
+        ("check", whole, broken.parent),
+    ):
+        code, told = paceline(*command)
+        assert (code, str(broken) in told) == (2, True), told
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b"",
+        b"x",
+        b"{}",
+        b"[]",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"format": "paceline report 1", "conditions": 3}',
+        json.dumps(
+            {
+                "format": "paceline report 1",
+                "conditions": {field.name: math.nan for field in fields(Conditions)},
+                **{"tokenizer": "words", "prompts": [], "requests": []},
+            }
+        ).encode(),
+    ],
+)
+def test_a_file_that_is_no_report_is_named(tmp_path: Path, written: bytes) -> None:
+    report = tmp_path / "report.json"
+    report.write_bytes(written)
+    code, told = paceline("gate", report)
+    assert (code, str(report) in told) == (2, True), told
+
+
+def test_a_file_that_holds_no_prompts_is_named(tmp_path: Path) -> None:
+    target, file = toy_target_folder(tmp_path / "target"), tmp_path / "prompts.jsonl"
+    file.write_text("{}\n")
+    given = (target, "--draft", "ngram", "--prompts", file)
+    for command in (("evaluate", *given, "--out", tmp_path), ("bench", "engine", *given)):
+        code, told = paceline(*command)
+        assert (code, f"{file}: 1 fault" in told) == (2, True), told
+
+
+@pytest.mark.parametrize("target", ["org/a-model", "file"])
+def test_a_pairing_is_of_a_folder_that_is_there(tmp_path: Path, target: str) -> None:
+    (tmp_path / "file").touch()
+    given = tmp_path / target if target == "file" else target
+    code, told = paceline("init", "toy", given, "--home", tmp_path / "home", "--json")
+    assert (code, f"got {given}" in told, "hf download" in told) == (2, True, True), told
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_mistyped_draft_is_told_which_there_are(tmp_path: Path) -> None:
+    (tmp_path / "prompts.jsonl").touch()
+    given = ("--prompts", tmp_path / "prompts.jsonl", "--json")
+    for command in (
+        ("check", tmp_path, "ngrm", "--json"),
+        ("evaluate", tmp_path, "--draft", "ngrm", "--out", tmp_path, *given),
+        ("bench", "engine", tmp_path, "--draft", "ngrm", *given),
+    ):
+        code, told = paceline(*command)
+        assert (code, "wanted `ngram`" in told) == (2, True), told
 
 
 @pytest.mark.parametrize("command", ["release", "status"])

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from cli.main import app
 from cli.remedies import UNKNOWN, misnamed, named_paths, remedy
 from configuration.faults import ConfigurationError, Fault
+from configuration.quiet import QUIET
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = sorted(
@@ -151,6 +152,7 @@ def test_what_a_library_prints_stays_off_the_machine_s_stdout(
 
     monkeypatch.setattr("registry.compatibility.compare", noisy)
     monkeypatch.setattr("registry.adapters.target_weights_of", lambda folder: {})
+    monkeypatch.setattr("registry.tokens.tokenizer_of", lambda folder: None)
     result = run("check", tmp_path, "ngram", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout) == {"ok": False, "reasons": ["the tokens differ"], "notes": []}
@@ -283,3 +285,37 @@ def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
     child.stderr.close()
     assert child.wait(timeout=20) in (1, 2, 4)
     assert "Traceback" not in errors
+
+
+def test_libraries_are_quiet_before_a_command_loads_them_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found: dict[str, str] = {}
+    monkeypatch.setattr(
+        "registry.fingerprint.fingerprint", lambda *a, **k: found.update(os.environ)
+    )
+    for name in QUIET:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TRANSFORMERS_VERBOSITY", "info")
+    run("fingerprint", tmp_path)
+    assert {name: found[name] for name in QUIET} == {**QUIET, "TRANSFORMERS_VERBOSITY": "info"}
+
+
+@pytest.mark.slow
+def test_a_model_is_loaded_without_a_bar(tmp_path: Path) -> None:
+    from tests.toys import toy_target_folder
+
+    target = toy_target_folder(tmp_path / "target")
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"id": "1", "messages": [{"role": "user", "content": "fox"}]}\n')
+    arguments = ["bench", "engine", str(target), "--draft", "ngram", "--prompts", str(prompts)]
+    done = subprocess.run(
+        [sys.executable, "-m", "cli.main", *arguments, "--max-tokens", "4", "--turns", "1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={name: value for name, value in os.environ.items() if name not in QUIET},
+        check=True,
+    )
+    assert "Loading weights" not in done.stderr
+    assert "runs" in done.stderr  # our own bar

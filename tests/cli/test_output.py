@@ -38,6 +38,17 @@ def test_a_step_that_runs_again_has_a_bar_that_is_not_finished(
         assert (task.completed, task.total) == again
 
 
+def test_what_is_wrong_before_anything_is_done_leaves_no_empty_line(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(ValueError, match="wrong"), progress_bars():
+        raise ValueError("wrong")
+    assert capfd.readouterr().err == ""
+    with progress_bars() as progress:
+        progress(1, 2, "regenerate")
+    assert "regenerate" in capfd.readouterr().err
+
+
 def test_the_last_word_said_twice_leaves_a_finished_bar(
     bars: list[rich.progress.Progress],
 ) -> None:
