@@ -45,8 +45,8 @@ def serve(
     port: Annotated[
         int | None, typer.Option(help="0 takes a free one and says which; left out, as configured.")
     ] = None,
-    slots: Annotated[int | None, typer.Option(help="Requests decoded at once.")] = None,
-    max_len: Annotated[int | None, typer.Option(help="Prompt and answer, in tokens.")] = None,
+    max_slots: Annotated[int | None, typer.Option(help="Requests decoded at once.")] = None,
+    max_context: Annotated[int | None, typer.Option(help="Prompt and answer, in tokens.")] = None,
     prefix_tokens: Annotated[
         int,
         typer.Option(
@@ -103,8 +103,8 @@ def serve(
         registry=None if pairing is None else settings.registry or "the home's own",
         registry_token=settings.registry_token,
         draft_len=drafted(settings, pairing) if draft_len is None else draft_len,
-        slots=configured.slots if slots is None else slots,
-        max_len=configured.max_len if max_len is None else max_len,
+        max_slots=configured.max_slots if max_slots is None else max_slots,
+        max_context=configured.max_context if max_context is None else max_context,
         prefix_tokens=prefix_tokens,
         dtype=dtype,
         device=device,

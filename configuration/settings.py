@@ -62,11 +62,11 @@ class Serving:
 
     host: str = "127.0.0.1"  # who may connect; 0.0.0.0 is everyone who reaches this machine
     port: int = 8000  # 0 takes a free one and says which
-    slots: int = 8  # requests decoded at once
-    max_len: int = 1024  # prompt and answer together, in tokens
+    max_slots: int = 8  # requests decoded at once
+    max_context: int = 1024  # prompt and answer together, in tokens
 
     def __post_init__(self) -> None:
-        _positive(self, "slots", "max_len")
+        _positive(self, "max_slots", "max_context")
         if not 0 <= self.port <= 65_535:
             raise ValueError(f"got port = {self.port}, wanted 0 to 65535")
 

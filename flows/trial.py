@@ -30,7 +30,7 @@ def run_trial(
     *,
     line: Pairing,
     speed_prompts: int,
-    serving: Serving | None = None,  # slots and max_len; None: the server's own defaults
+    serving: Serving | None = None,  # max_slots and max_context; None: the server's own defaults
     max_tokens: int | None = None,  # None: as the pairing measures
     progress: Callable[[int, int, str], None],
 ) -> Report:
@@ -51,7 +51,8 @@ def run_trial(
     argv += ["--host", HOST, "--port", str(port), "--draft-len", str(line.draft_len)]
     argv += ["--home", str(folder), "--device", device()]
     if serving is not None:  # the trial's home is not the user's, so it has to be told
-        argv += ["--slots", str(serving.slots), "--max-len", str(serving.max_len)]
+        argv += ["--max-slots", str(serving.max_slots)]
+        argv += ["--max-context", str(serving.max_context)]
     with started(
         argv,
         ready_url=f"http://{HOST}:{port}/health/ready",

@@ -88,13 +88,13 @@ class Loaded:
         version: str | None = None,
     ) -> Loaded:
         """Load the drafts. Raises DraftError."""
-        max_len = min(settings.max_len, host.release.context_configured)
-        drafters = _drafters(host, arms, settings.slots, max_len)
+        max_len = min(settings.max_context, host.release.context_configured)
+        drafters = _drafters(host, arms, settings.max_slots, max_len)
         return cls(
             host,
             arms,
             settings.draft_len,
-            settings.slots,
+            settings.max_slots,
             max_len,
             drafters,
             # What a trial's arms take must not depend on which came first.

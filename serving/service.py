@@ -138,8 +138,8 @@ class Service:
                 "target": str(loaded.host.folder),
                 "drafter": loaded.default.name,
                 "draft_len": loaded.draft_len,
-                "slots": loaded.slots,
-                "max_len": loaded.max_len,
+                "max_slots": loaded.slots,
+                "max_context": loaded.max_len,
                 "arms": {
                     name: {"pair": arm.pair, "kind": arm.kind, "draft": str(arm.draft)}
                     for name, arm in loaded.arms.items()

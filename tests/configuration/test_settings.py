@@ -60,7 +60,7 @@ def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
     found = faults(
         tmp_path,
         'registr = "http://x"\nregistry = "ftp://x"\n'
-        "[serving]\nport = 70000\nslots = true\n"
+        "[serving]\nport = 70000\nmax_slots = true\n"
         '[pairings.a]\ntarget = 1\ndraft = "tree"\ndraft_len = "4"\n'
         "[pairings.a.recipe]\nepochs = 1.5\n"
         '[pairings.b]\ntarget = "t"\ndraft_len = 99\n'
@@ -74,7 +74,7 @@ def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
         "registry": "got 'ftp://x', wanted an http(s) URL, sqlite:///path/to/mlflow.db or nothing: "
         "change it",
         "serving.port": "got 70000, wanted 0 to 65535: change it",
-        "serving.slots": "got True, wanted a whole number: change it, or remove it for the default",
+        "serving.max_slots": "got True, wanted a whole number: change it, or remove it for the default",
         "pairings.a.target": "got 1, wanted a string: change it, or remove it for the default",
         "pairings.a.draft": "got 'tree', wanted one of 'head', 'ngram', 'none': "
         "change it, or remove it for the default",
@@ -186,14 +186,14 @@ def test_a_wrong_variable_is_named_beside_the_faults_of_the_file(tmp_path: Path)
         {
             "PACELINE_REGISTY": "x",
             "PACELINE_SERVING": "8000",
-            "PACELINE_SERVING__SLOTS": "many",
+            "PACELINE_SERVING__MAX_SLOTS": "many",
             "PACELINE_REGISTRY__URL": "x",
             "PACELINE_": "x",
         },
     )
     assert found["PACELINE_REGISTY"].endswith("did you mean PACELINE_REGISTRY?")
     assert "a table's name" in found["PACELINE_SERVING"]
-    assert found["serving.slots"].startswith("got 'many', wanted a whole number")
+    assert found["serving.max_slots"].startswith("got 'many', wanted a whole number")
     assert "PACELINE_REGISTRY__URL" in found
     assert "PACELINE_" in found
 

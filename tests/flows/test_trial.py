@@ -28,10 +28,10 @@ def test_a_trial_serves_with_the_configured_slots_and_length(
 
     monkeypatch.setattr("evaluation.endpoints.started", start)
     line = Pairing(draft_len=3, evaluation_prompts=Path("prompts.jsonl"))
-    settings = Settings(home=tmp_path, serving=Serving(slots=3, max_len=512))
+    settings = Settings(home=tmp_path, serving=Serving(max_slots=3, max_context=512))
     write_prompts(tmp_path / "prompts.jsonl", [Prompt("a", ({"role": "user", "content": "a"},))])
     plan = {"target": str(tmp_path), "parent_draft": None, "choice": "fresh"}
     with pytest.raises(Started):
         measure_pair(settings, line, plan, "ngram", tmp_path / "trial", lambda *_: None)
     given = dict(zip(asked, asked[1:], strict=False))
-    assert (given["--slots"], given["--max-len"], given["--draft-len"]) == ("3", "512", "3")
+    assert (given["--max-slots"], given["--max-context"], given["--draft-len"]) == ("3", "512", "3")

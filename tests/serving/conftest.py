@@ -42,8 +42,8 @@ def server(
         home=home,
         target=target_folder,
         draft=str(draft_folder),
-        slots=4,
-        max_len=300,
+        max_slots=4,
+        max_context=300,
         body_bytes=200_000,
     )
     with serving(serve) as served:

@@ -184,7 +184,7 @@ def test_token_ids_are_kept_only_where_capture_is_on(
 def test_a_client_that_leaves_frees_its_slot(
     own: Callable[..., ServeSettings], stream: bool
 ) -> None:
-    with serving(own(slots=1, draft="none", max_len=1000)) as served:
+    with serving(own(max_slots=1, draft="none", max_context=1000)) as served:
         served.slow(0.005)
         body = {"prompt": ENDLESS, "max_tokens": 900, "stream": stream, "temperature": 0}
         host = httpx.URL(served.url)
@@ -214,7 +214,7 @@ def test_a_full_queue_is_said_at_once_and_when_to_come_back(
         body = {"prompt": ENDLESS, "max_tokens": tokens, "temperature": 0}
         answers.append(httpx.post(served.url + COMPLETIONS, json=body, timeout=60))
 
-    with serving(own(slots=1, draft="none", max_len=1000, queue_tokens=100)) as served:
+    with serving(own(max_slots=1, draft="none", max_context=1000, queue_tokens=100)) as served:
         served.slow(0.01)
         threads = [threading.Thread(target=post, args=(served, n)) for n in (60, 70)]
         for count, thread in enumerate(threads, start=1):
@@ -237,7 +237,7 @@ def test_a_full_queue_is_said_at_once_and_when_to_come_back(
 def test_a_deadline_ends_a_request_with_a_status_or_an_event(
     own: Callable[..., ServeSettings], stream: bool
 ) -> None:
-    with serving(own(slots=1, draft="none", max_len=1000, deadline_seconds=0.15)) as served:
+    with serving(own(max_slots=1, draft="none", max_context=1000, deadline_seconds=0.15)) as served:
         served.slow(0.005)
         body = {"prompt": ENDLESS, "max_tokens": 900, "stream": stream, "temperature": 0}
         answer = served.client.post(COMPLETIONS, json=body)

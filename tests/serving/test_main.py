@@ -36,7 +36,7 @@ from serving.settings import ServeSettings
 logging.basicConfig(level="INFO")
 given = json.loads(sys.argv[1])
 sys.exit(serve(ServeSettings(home=Path(given["home"]), target=Path(given["target"]),
-                             port=given["port"], slots=given["slots"], grace_seconds=120,
+                             port=given["port"], max_slots=given["slots"], grace_seconds=120,
                              queue_tokens=100_000)))
 """
 
@@ -139,7 +139,7 @@ def refused_while(url: str, streams: list[Stream]) -> list[httpx.Response]:
 def test_sigterm_finishes_what_runs_and_turns_away_what_comes(
     target_folder: Path, tmp_path: Path
 ) -> None:
-    settings = ServeSettings(home=tmp_path, target=target_folder, draft="none", slots=2)
+    settings = ServeSettings(home=tmp_path, target=target_folder, draft="none", max_slots=2)
     with serving(settings) as served:
         served.slow(0.005)
         streams = [Stream(served.url, 40) for _ in range(5)]

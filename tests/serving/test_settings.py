@@ -25,7 +25,7 @@ ARMS = {"candidate": "draft", "none": "none"}
         ({"target": TARGET, "trial": True, "arms": ARMS, "host": "example.org"}, "127.0.0.1 only"),
         ({"target": TARGET, "port": 70_000}, "port 70000"),
         ({"target": TARGET, "draft_len": 17}, "draft_len 17"),
-        ({"target": TARGET, "slots": 0}, "slots 0"),
+        ({"target": TARGET, "max_slots": 0}, "max_slots 0"),
         ({"target": TARGET, "deadline_seconds": 0}, "deadline_seconds 0"),
         ({"target": TARGET, "poll_seconds": float("nan")}, "poll_seconds nan"),
     ],

@@ -48,7 +48,7 @@ def registry(tmp_path: Path) -> Iterator[StandIn]:
 @pytest.fixture
 def following(registry: StandIn, tmp_path: Path) -> Callable[..., ServeSettings]:
     def made(**more: Any) -> ServeSettings:
-        given: Ask = {"poll_seconds": 0.05, "slots": 4, "max_len": 600} | more
+        given: Ask = {"poll_seconds": 0.05, "max_slots": 4, "max_context": 600} | more
         return ServeSettings(home=tmp_path, pairing=PAIRING, registry=registry.url, **given)
 
     return made

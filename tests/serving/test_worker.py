@@ -25,7 +25,7 @@ def host(target_folder: Path) -> Host:
 
 @pytest.fixture
 def loaded(host: Host, draft_folder: Path) -> Loaded:
-    settings = ServeSettings(home=Path(), target=host.folder, slots=2, max_len=300)
+    settings = ServeSettings(home=Path(), target=host.folder, max_slots=2, max_context=300)
     arm = static_arm(host, str(draft_folder))
     return Loaded.prepare(host, {arm.name: arm}, settings)
 
@@ -152,7 +152,7 @@ def test_an_engine_that_cannot_be_made_again_is_said_to_be_dead(
 def test_a_lane_that_is_left_is_let_go_when_its_last_request_ends(
     loaded: Loaded, host: Host
 ) -> None:
-    settings = ServeSettings(home=Path(), target=host.folder, slots=2, max_len=300)
+    settings = ServeSettings(home=Path(), target=host.folder, max_slots=2, max_context=300)
     arm = static_arm(host, "none")
     second = Loaded.prepare(host, {arm.name: arm}, settings)
 
