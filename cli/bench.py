@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.models import Target, known_draft
+from cli.models import Target, measured_draft
 from cli.output import Json, emit, figure, progress_bars, table
 
 app = typer.Typer(no_args_is_help=True, help="Measure speed as ratios of interleaved runs.")
@@ -21,7 +21,9 @@ def bench() -> None:
 @app.command()
 def engine(
     target: Target,
-    draft: Annotated[str, typer.Option(help="A draft's folder, or `ngram`.", callback=known_draft)],
+    draft: Annotated[
+        str, typer.Option(help="A draft's folder, or `ngram`.", callback=measured_draft)
+    ],
     prompts: Annotated[
         Path, typer.Option(help="Prompts file (JSONL).", exists=True, dir_okay=False)
     ],

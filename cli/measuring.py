@@ -11,7 +11,7 @@ import typer
 
 from cli.exits import Exit
 from cli.home import DEFAULT_HOME, HomeFolder, settings_of
-from cli.models import Target, known_draft
+from cli.models import Target, measured_draft
 from cli.output import Json, emit, figure, progress_bars, table
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ DRAFT = "A draft's folder, or `ngram`."
 
 def evaluate(
     target: Target,
-    draft: Annotated[str, typer.Option(help=DRAFT, callback=known_draft)],
+    draft: Annotated[str, typer.Option(help=DRAFT, callback=measured_draft)],
     prompts: Annotated[
         Path,
         typer.Option(help="JSONL, a prompt a line: id, messages.", exists=True, dir_okay=False),
@@ -30,7 +30,9 @@ def evaluate(
     out: Annotated[Path, typer.Option(help="Folder for report.json; an unfinished one goes on.")],
     incumbent: Annotated[
         str | None,
-        typer.Option(help="The draft that serves now, to be compared with.", callback=known_draft),
+        typer.Option(
+            help="The draft that serves now, to be compared with.", callback=measured_draft
+        ),
     ] = None,
     count: Annotated[
         int | None, typer.Option(min=1, help="Only the first so many prompts.")

@@ -33,6 +33,15 @@ def known_draft(draft: str | None) -> str | None:
     raise typer.BadParameter(f"got {draft}, which is no folder, wanted `ngram` or a draft's folder")
 
 
+def measured_draft(draft: str | None) -> str | None:
+    """The same where plain decoding is measured beside it anyway. Raises typer.BadParameter."""
+    if draft == "none":
+        raise typer.BadParameter(
+            "got none, which is measured beside every draft, wanted `ngram` or a draft's folder"
+        )
+    return known_draft(draft)
+
+
 def fingerprint(target: Target, adapter: Adapter = None, as_json: Json = False) -> None:
     """Say what a model folder is: one digest of its content, and one for each of its parts.
 

@@ -119,13 +119,14 @@ def test_a_pairing_is_of_a_folder_that_is_there(tmp_path: Path, target: str) -> 
     assert not (tmp_path / "home").exists()
 
 
-def test_a_mistyped_draft_is_told_which_there_are(tmp_path: Path) -> None:
+@pytest.mark.parametrize("draft", ["ngrm", "none"])
+def test_a_draft_that_is_none_is_told_which_there_are(tmp_path: Path, draft: str) -> None:
     (tmp_path / "prompts.jsonl").touch()
     given = ("--prompts", tmp_path / "prompts.jsonl", "--json")
     for command in (
-        ("check", tmp_path, "ngrm", "--json"),
-        ("evaluate", tmp_path, "--draft", "ngrm", "--out", tmp_path, *given),
-        ("bench", "engine", tmp_path, "--draft", "ngrm", *given),
+        ("evaluate", tmp_path, "--draft", draft, "--out", tmp_path, *given),
+        ("bench", "engine", tmp_path, "--draft", draft, *given),
+        *((("check", tmp_path, draft, "--json"),) if draft != "none" else ()),
     ):
         code, told = paceline(*command)
         assert (code, "wanted `ngram`" in told) == (2, True), told
