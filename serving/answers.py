@@ -12,7 +12,7 @@ from typing import Any
 
 from serving.bodies import Ask
 from serving.text import CompletionText, Text
-from serving.worker import Ticket
+from serving.tickets import Ticket
 from speculation.sequence import Event, TokenLogprobs
 
 LEAST_LOGPROB = -9999.0  # JSON has no minus infinity; OpenAI writes this

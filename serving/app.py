@@ -25,7 +25,7 @@ from serving.fields import BadRequest
 from serving.replies import Reply, error_body, json_response
 from serving.service import Service, UnavailableError
 from serving.settings import is_loopback
-from serving.worker import QueueFullError
+from serving.tickets import QueueFullError
 
 log = logging.getLogger("paceline.serving")
 

@@ -120,7 +120,7 @@ class Reply(Response):
             async with asyncio.timeout_at(self._until):
                 event = await self.worker.event(self.ticket)
         except TimeoutError:
-            self.ticket.timed_out = True
+            self.ticket.left = "deadline"
             self.worker.cancel(self.ticket)
             raise CutShortError(504, "the request took too long", "timeout_error") from None
         if event.outcome == "cancelled":

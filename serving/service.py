@@ -22,7 +22,8 @@ from serving.metrics import Metrics
 from serving.passing import in_passing_thread
 from serving.settings import ServeSettings
 from serving.text import TemplateError, Text
-from serving.worker import QueueFullError, Ticket, Worker
+from serving.tickets import QueueFullError, Ticket
+from serving.worker import Worker
 from speculation.records import Exchange
 from speculation.requests import RequestError, check
 from speculation.sampling import Sampling
@@ -238,7 +239,7 @@ class Service:
         assert last.counts is not None
         assert last.outcome is not None
         arm, queue_seconds = ticket.arm, ticket.waiting_seconds + last.queue_seconds
-        self.metrics.request(arm.pair, arm.name, "deadline" if ticket.timed_out else last.outcome)
+        self.metrics.request(arm.pair, arm.name, ticket.outcome(last))
         self.metrics.exchange(
             arm.pair,
             arm.name,

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from serving.loading import Arm, Loaded
+from serving.loading import Loaded
+from serving.tickets import QueueFullError, Ticket
 from speculation.records import Counts
 from speculation.sequence import Event, Request
 
@@ -31,49 +32,6 @@ log = logging.getLogger("paceline.serving")
 Result = TypeVar("Result")
 RATE_WINDOW_SECONDS = 30.0  # over which the drain rate is taken
 LONGEST_RETRY_SECONDS = 60
-
-
-class QueueFullError(Exception):
-    """More tokens wait than the server lets; come back in `retry_seconds`."""
-
-    def __init__(self, retry_seconds: int) -> None:
-        super().__init__(f"the queue is full: come back in {retry_seconds} s")
-        self.retry_seconds = retry_seconds
-
-
-@dataclass(eq=False)
-class Ticket:
-    """One request on its way: the event loop's handle on it."""
-
-    request: Request
-    loaded: Loaded  # the pair it began with, and ends with
-    started: float  # seconds since the epoch
-    arrived: float  # the clock's seconds
-    events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
-    waiting_seconds: float = 0.0  # before the engine had it
-    first_token_seconds: float | None = None  # from arrival
-    begun: bool = False
-    ended: bool = False
-    timed_out: bool = False  # the deadline ended it
-    counted: bool = True  # a probe's is not
-    emitted: list[int] = field(default_factory=list)  # token ids so far
-
-    @property
-    def tokens(self) -> int:
-        """What it may cost: the queue is bounded by these."""
-        return len(self.request.prompt_ids) + self.request.max_tokens
-
-    @property
-    def arm(self) -> Arm:
-        name = self.request.drafter
-        return self.loaded.default if name is None else self.loaded.arms[name]
-
-    @property
-    def draft_len(self) -> int:
-        """K; of an arm without a draft 0, whatever was asked for."""
-        if self.arm.kind == "none":
-            return 0
-        return self.loaded.draft_len if self.request.draft_len is None else self.request.draft_len
 
 
 @dataclass
@@ -137,7 +95,7 @@ class Worker:
 
     async def event(self, ticket: Ticket) -> Event:
         """The ticket's next event."""
-        return await ticket.events.get()
+        return (await ticket.events.get())[1]
 
     async def call(self, job: Callable[[], Result]) -> Result:
         """Run `job` in the engine's thread, between two steps."""
@@ -221,7 +179,7 @@ class Worker:
             if ticket.ended:
                 continue
             ticket.emitted += post.token_ids
-            ticket.events.put_nowait(post)
+            ticket.events.put_nowait((ticket.place, post))
             if post.outcome is not None:
                 ticket.ended = True
                 self.tickets.discard(ticket)

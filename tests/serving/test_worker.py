@@ -13,7 +13,8 @@ import torch
 
 from serving.loading import Host, Loaded, static_arm
 from serving.settings import ServeSettings
-from serving.worker import QueueFullError, Ticket, Worker
+from serving.tickets import QueueFullError, Ticket
+from serving.worker import Worker
 from speculation.sampling import Sampling
 from speculation.sequence import Event, Request
 

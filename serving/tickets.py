@@ -1,0 +1,114 @@
+"""A client's request on its way: one ticket for each answer that it asked for, and their group.
+
+What the routes hold while the engine works. Knows events and deadlines; knows nothing of engines,
+text or HTTP. Everything here belongs to the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Literal
+
+from serving.loading import Arm, Loaded
+from speculation.sequence import Event, Request
+
+Why = Literal["gone", "deadline", "ended"]  # its client left, its time is over, the server ends
+
+
+class QueueFullError(Exception):
+    """More tokens wait than the server lets; come back in `retry_seconds`."""
+
+    def __init__(self, retry_seconds: int) -> None:
+        super().__init__(f"the queue is full: come back in {retry_seconds} s")
+        self.retry_seconds = retry_seconds
+
+
+class DeadlineError(Exception):
+    """A group's time is over; its tickets have been given up."""
+
+
+@dataclass(eq=False)
+class Ticket:
+    """One answer on its way: the event loop's handle on it."""
+
+    request: Request
+    loaded: Loaded  # the pair it began with, and ends with
+    started: float  # seconds since the epoch
+    arrived: float  # the clock's seconds
+    events: asyncio.Queue[tuple[int, Event]] = field(default_factory=asyncio.Queue)  # its group's
+    place: int = 0  # in its group
+    counted: bool = True  # a probe's is not
+    waiting_seconds: float = 0.0  # before the engine had it
+    first_token_seconds: float | None = None  # from arrival
+    begun: bool = False
+    ended: bool = False
+    left: Why | None = None  # why it was given up, if it was
+    emitted: list[int] = field(default_factory=list)  # token ids so far
+
+    @property
+    def tokens(self) -> int:
+        """What it may cost: the queue is bounded by these."""
+        return len(self.request.prompt_ids) + self.request.max_tokens
+
+    @property
+    def arm(self) -> Arm:
+        name = self.request.drafter
+        return self.loaded.default if name is None else self.loaded.arms[name]
+
+    @property
+    def draft_len(self) -> int:
+        """K; of an arm without a draft 0, whatever was asked for."""
+        if self.arm.kind == "none":
+            return 0
+        return self.loaded.draft_len if self.request.draft_len is None else self.request.draft_len
+
+    def outcome(self, last: Event) -> str:
+        """The one word for how it ended; `last` is what the engine says.
+
+        Whoever was told that time is over has not been answered, even if the engine was done just
+        then.
+        """
+        assert last.outcome is not None
+        return "deadline" if self.left == "deadline" else last.outcome
+
+
+@dataclass(eq=False)
+class Group:
+    """All answers to one client's request. They share one queue of events and one deadline."""
+
+    tickets: tuple[Ticket, ...]  # prompt by prompt, choice by choice: the API's `index`
+    until: float  # the clock's seconds: arrival and the deadline
+    cancel: Callable[[Ticket], None]
+    clock: Callable[[], float] = time.monotonic
+
+    @property
+    def loaded(self) -> Loaded:
+        """The pair that all of it began with, and ends with."""
+        return self.tickets[0].loaded
+
+    @property
+    def ended(self) -> bool:
+        return all(ticket.ended for ticket in self.tickets)
+
+    async def next(self) -> tuple[int, Event]:
+        """The next event, with the index of its ticket. Raises DeadlineError.
+
+        Not to be asked once every ticket's last event was taken.
+        """
+        if (left := self.until - self.clock()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    return await self.tickets[0].events.get()
+        self.give_up("deadline")
+        raise DeadlineError("the request took too long")
+
+    def give_up(self, why: Why) -> None:
+        """End what has not ended; its slots are free within a round. Once is enough."""
+        for ticket in self.tickets:
+            if not ticket.ended and ticket.left is None:
+                ticket.left = why
+                self.cancel(ticket)
