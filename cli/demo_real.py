@@ -20,6 +20,7 @@ from training.corpus import Documented, apart, documented, standard_library
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "docstrings"
 SHORTEST, LONGEST = 40, 200  # tokens of a docstring: long enough that decoding dominates
 LONGEST_PROMPT = 320  # tokens of the source, without the chat template
+ANSWER_TOKENS = 80  # of every answer: learnt from, judged and shown
 TRAIN, TRAFFIC, EVALUATION = 1000, 24, 60  # prompts; the recipe takes as many as it needs
 
 
@@ -52,8 +53,8 @@ def real_story(home: Path, target: str | None, *, from_scratch: bool, prompts: i
         initial_draft=None if own or from_scratch else EXAMPLES / "draft",
         prompts=docstring_prompts,
         evaluation_prompts=prompts or EVALUATION,
-        max_tokens=80,
-        recipe={"max_tokens": 96},  # of an answer: the traffic and the gate read the first 80
+        max_tokens=ANSWER_TOKENS,
+        recipe={"max_tokens": ANSWER_TOKENS},  # no more than the gate and the traffic read
     )
 
 
