@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 
+from serving.keys import LEAST_CHARACTERS, wrong_keys
+
 MOST_DRAFTED = 16  # K at most, as the engine bounds it
 
 
@@ -90,6 +92,31 @@ class ServeSettings:
                 f"a trial on host {self.host}: its drafts are not validated, so it listens on "
                 "127.0.0.1 only"
             )
+        if self.adapters and self.pairing is not None:
+            raise SettingsError(
+                "adapters beside a pairing: a champion is served with what it was judged with, so "
+                "give --adapter with a TARGET only"
+            )
+        if self.model in self.adapters:
+            raise SettingsError(
+                f"an adapter named {self.model!r}, as the target is: clients ask for either by "
+                "name, so give it another"
+            )
+        if (wrong := wrong_keys(self.keys, self.admin_keys)) is not None:
+            raise SettingsError(wrong)
+        if self.hook_secret is not None and len(self.hook_secret) < LEAST_CHARACTERS:
+            raise SettingsError(
+                f"a hook secret of {len(self.hook_secret)} characters: wanted {LEAST_CHARACTERS} "
+                "or more, the same that the registry's webhook was made with"
+            )
+        if self.admin_port is not None:
+            if not 0 <= self.admin_port <= 65_535:
+                raise SettingsError(f"admin_port {self.admin_port}: wanted 0 to 65535")
+            if self.admin_port == self.port != 0:
+                raise SettingsError(
+                    f"admin_port {self.admin_port} is the port itself: wanted another, or none to "
+                    "have the admin side beside the API"
+                )
         for name, low, high in (
             ("port", 0, 65_535),
             ("draft_len", 0, MOST_DRAFTED),
