@@ -13,6 +13,7 @@ from torch import Tensor
 from speculation.breaker import DrafterFault
 from speculation.guard import Guarded
 from speculation.proposal import Ask, Drafter
+from speculation.read import Read
 from speculation.sequence import Running
 
 # Told which drafter, by name, did what wrong; never any token.
@@ -41,6 +42,7 @@ class Drafting:
         drafters: Mapping[str, Drafter],
         *,
         vocab_size: int,
+        read: Read,
         clock: Callable[[], float],
         on_fault: OnFault = ignore,
     ) -> None:
@@ -52,7 +54,7 @@ class Drafting:
                 on_fault=lambda fault: on_fault(name, fault),
             )
 
-        self._clock = clock
+        self._clock, self._read = clock, read
         self.guarded = {name: guarded(name, drafter) for name, drafter in drafters.items()}
 
     def timed_step(self, seconds: float) -> None:
@@ -61,10 +63,10 @@ class Drafting:
             drafter.timed_step(seconds)
 
     def observe(self, sequence: Running, row: int, start: int, states: Tensor | None) -> None:
-        """The target's states [T, 3H] of `row`'s committed positions from `start` on."""
+        """All that is read of the target [T, LH] at `row`'s committed positions from `start` on."""
         drafter = self.guarded[sequence.drafter]
         if drafter.feature_layers and states is not None:
-            drafter.observe(row, start, states)
+            drafter.observe(row, start, self._read.part(drafter.feature_layers, states))
 
     def unread(self, sequence: Running, row: int) -> int:
         """Committed tokens that `row`'s draft has yet to read."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 
+from speculation.breaker import Breaker
 from speculation.cache import MOST_DRAFTED
 from speculation.commit import Observer
 from speculation.drafters import Drafter
@@ -25,6 +26,7 @@ from speculation.judging import VERIFICATIONS
 from speculation.lengths import Lengths
 from speculation.pace import Pace
 from speculation.prompts import Prompts
+from speculation.read import Read
 from speculation.requests import Limits, check
 from speculation.rounds import Rounds
 from speculation.rows import Rows
@@ -57,6 +59,7 @@ class Engine:
         prefix_tokens: int = 0,  # of prompt beginnings kept for other prompts
         verification: str = "rejection",  # or "block"
         observer: Observer | None = None,
+        observed: Sequence[int] = (),  # layers whose inputs the observer is told; (): what is read
         on_fault: OnFault = ignore,
         clock: Callable[[], float] = time.monotonic,
         entropy: Callable[[], int] = _entropy,  # seeds of requests that bring none
@@ -70,18 +73,18 @@ class Engine:
         self.target, self.drafters = target, dict(drafters)
         self.default, self.draft_len = default, draft_len
         self.slots, self.max_len = slots, max_len
-        for drafter in self.drafters.values():
-            if drafter.feature_layers:
-                target.capture(drafter.feature_layers)
         self._token_count = target.vocab_size if token_count is None else token_count
         self._clock, self._entropy = clock, entropy
-        drafting = Drafting(
-            self.drafters, vocab_size=target.vocab_size, clock=clock, on_fault=on_fault
+        read = Read([observed, *(drafter.feature_layers for drafter in self.drafters.values())])
+        if observer is not None and observed:
+            observer = read.only(observed, observer)
+        drafting = self._drafting = Drafting(
+            self.drafters, vocab_size=target.vocab_size, read=read, clock=clock, on_fault=on_fault
         )
         kinds = {name: drafter.kind for name, drafter in self.drafters.items()}
         self._lengths = Lengths(kinds, drafting.unread, adaptive=adaptive)
         cache = target.new_cache(rows=slots, max_len=max_len)
-        forward = Forward(target, cache, token_count=self._token_count)
+        forward = Forward(target, cache, token_count=self._token_count, read=read.layers)
         self._rows = Rows(slots, cache, drafting, self._lengths)
         self._prompts = Prompts(
             self._rows,
@@ -109,6 +112,11 @@ class Engine:
     def paces(self) -> Mapping[str, Pace]:
         """What decides K, by drafter; empty where K is fixed. To be read."""
         return self._lengths.paces
+
+    @property
+    def breakers(self) -> Mapping[str, Breaker]:
+        """What leaves a faulty drafter alone, by drafter. To be read."""
+        return {name: guarded.breaker for name, guarded in self._drafting.guarded.items()}
 
     @property
     def running(self) -> int:

@@ -17,8 +17,16 @@ from speculation.target import Target
 class Forward:
     """One engine's target with the cache that its rows share."""
 
-    def __init__(self, target: Target, cache: RowCache, *, token_count: int) -> None:
-        self._target, self._cache = target, cache
+    def __init__(
+        self,
+        target: Target,
+        cache: RowCache,
+        *,
+        token_count: int,
+        read: Sequence[int] = (),  # layers whose inputs are given beside the hidden states
+    ) -> None:
+        target.check_layers(read)
+        self._target, self._cache, self._read = target, cache, tuple(read)
         self._token_count = token_count  # ids from here on name no token
 
     def states(
@@ -28,11 +36,11 @@ class Forward:
         rows: Sequence[int],  # [B]
         adapters: Sequence[str | None],  # [B]
     ) -> tuple[Tensor, Tensor | None]:
-        """Hidden states [B, T, H], and what drafters read of them [B, T, 3H], if any does."""
+        """Hidden states [B, T, H], and what drafters read of them [B, T, LH], if any does."""
         ids = self._tensor(tokens)
         first = self._tensor(starts)
         positions = first[:, None] + torch.arange(ids.shape[1], device=first.device)
-        return self._target.forward(ids, positions, self._cache, rows, adapters)
+        return self._target.forward(ids, positions, self._cache, rows, adapters, self._read)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., V] of hidden states [..., H]; -inf for ids that name no token."""

@@ -6,8 +6,9 @@ read from safetensors only, and no code that comes with a model is ever run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,6 @@ class Target:
     dtype: torch.dtype
     architecture: Architecture
     layout: Layout
-    _features: dict[int, Tensor] = field(default_factory=dict)
-    _captured: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         self._decoder: Any = self.model.get_decoder()  # type: ignore[operator]  # nn.Module's __getattr__ hides transformers' methods
@@ -84,29 +83,6 @@ class Target:
             device=self.device,
         )
 
-    def capture(self, layers: Sequence[int]) -> None:
-        """Keep the inputs of these decoder layers at every forward from now on.
-
-        Raises ValueError when others are captured already: one target feeds heads of one layout.
-        """
-        wanted = tuple(layers)
-        if wanted == self._captured:
-            return
-        if self._captured:
-            raise ValueError(f"layers {wanted} asked for, {self._captured} are captured already")
-        if not all(0 <= layer < self.layout.layers for layer in wanted):
-            raise ValueError(f"layers {wanted} asked for: this target has {self.layout.layers}")
-
-        def keep(layer: int) -> Any:
-            def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-                self._features[layer] = inputs[0]
-
-            return hook
-
-        for layer in set(wanted):
-            self._decoder.layers[layer].register_forward_pre_hook(keep(layer))
-        self._captured = wanted
-
     @property
     def adapters(self) -> tuple[str, ...]:
         """Names of the loaded adapters."""
@@ -131,23 +107,54 @@ class Target:
         cache: RowCache,
         rows: Sequence[int],
         adapters: Sequence[str | None] | None = None,
+        read: Sequence[int] = (),
     ) -> tuple[Tensor, Tensor | None]:
-        """Last hidden states [B, T, H], and the captured ones side by side [B, T, 3H] if any.
+        """Last hidden states [B, T, H], and the inputs of the decoder layers `read`, side by side.
 
         `ids` and `positions` are [B, T]; padding at a row's end is harmless, it is never attended.
         `adapters` names each row's adapter, None for the target itself. Raises ValueError for a
-        name that is not loaded. Where a position's states are not finite, those of others are as
-        if they were.
+        name that is not loaded. Where a position's states are not finite, those of others are as if
+        they were.
         """
-        if adapters is None or not any(adapters):
-            hidden = self._guarded(ids, positions, cache, rows)
-        else:
-            assert len(adapters) == len(rows)
-            with self._adapters.chosen(adapters):
+        with self._reading(read) as inputs:
+            if adapters is None or not any(adapters):
                 hidden = self._guarded(ids, positions, cache, rows)
-        if not self._captured:
-            return hidden, None
-        return hidden, torch.cat([self._features[layer] for layer in self._captured], dim=-1)
+            else:
+                assert len(adapters) == len(rows)
+                with self._adapters.chosen(adapters):
+                    hidden = self._guarded(ids, positions, cache, rows)
+            if not read:
+                return hidden, None
+            return hidden, torch.cat([inputs[layer] for layer in read], dim=-1)
+
+    def check_layers(self, read: Sequence[int]) -> None:
+        """Raises ValueError for a layer that `forward` cannot read."""
+        layers = self.layout.layers
+        if beyond := [layer for layer in read if not 0 <= layer < layers]:
+            raise ValueError(f"layer {beyond[0]} is to be read: this target has {layers}")
+
+    @contextmanager
+    def _reading(self, layers: Sequence[int]) -> Iterator[dict[int, Tensor]]:
+        """The inputs of `layers` by layer, as the latest forward inside had them.
+
+        Hooks live as long as one forward: engines of several drafts share one target, and what
+        nobody reads any more costs nothing.
+        """
+        inputs: dict[int, Tensor] = {}
+
+        def keep(layer: int) -> Any:
+            def hook(_: nn.Module, given: tuple[Tensor, ...]) -> None:
+                inputs[layer] = given[0]
+
+            return hook
+
+        modules = self._decoder.layers
+        hooks = [modules[layer].register_forward_pre_hook(keep(layer)) for layer in set(layers)]
+        try:
+            yield inputs
+        finally:
+            for hook in hooks:
+                hook.remove()
 
     def _guarded(
         self, ids: Tensor, positions: Tensor, cache: RowCache, rows: Sequence[int]

@@ -138,7 +138,6 @@ def _answer(
     recipe: Recipe,
     progress: Progress,
 ) -> None:
-    target.capture(feature_layers(target.config.num_hidden_layers))
     recorder = _Recorder(recipe.kept_probs)
     engine = Engine(
         target,
@@ -147,6 +146,7 @@ def _answer(
         slots=SLOTS,
         max_len=recipe.max_prompt_tokens + recipe.max_tokens,
         observer=recorder,
+        observed=feature_layers(target.config.num_hidden_layers),
     )
     encoded = dict(prompts)
     answers: dict[str, list[int]] = {}
