@@ -76,6 +76,11 @@ class Breaker:
             return State.CLOSED
         return State.OPEN if self._clock() < self._open_until else State.HALF_OPEN
 
+    @property
+    def relapsed(self) -> bool:
+        """Whether it last opened before a whole window had gone well: it is the same trouble."""
+        return self.cool_down_seconds > 2 * self._first_seconds
+
     def allow(self, request: Hashable) -> bool:
         """Whether `request` may draft now. In the half-open state the first that asks tries.
 

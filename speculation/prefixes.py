@@ -29,7 +29,7 @@ class Prefixes:
     """At most `capacity` tokens of prompt beginnings; 0 keeps none.
 
     `kind` is whatever two prompts must share besides tokens for their keys to be the same: the
-    adapter, above all. Of one engine only, so release and draft are the same anyway.
+    adapter, and who may know of it. Of one engine only, so release and draft are the same anyway.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -67,9 +67,9 @@ class Prefixes:
         while self.tokens > self.capacity:
             self._blocks.popitem(last=False)
 
-    def forget(self, kind: Hashable) -> None:
-        """Drop all blocks of one kind: its adapter has changed or gone."""
-        for key in [key for key in self._blocks if key[0] == kind]:
+    def forget(self, gone: Callable[[Hashable], bool]) -> None:
+        """Drop all blocks of the kinds that are `gone`: an adapter has changed, say."""
+        for key in [key for key in self._blocks if gone(key[0])]:
             del self._blocks[key]
 
     def _walk(

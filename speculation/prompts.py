@@ -47,7 +47,7 @@ class Prompts:
         """`sequence` is next: what an earlier prompt shares with its own need not be read."""
         self._rows.reading = sequence
         sequence.admitted = self._clock()
-        blocks = self._prefixes.match(sequence.request.adapter, sequence.tokens)
+        blocks = self._prefixes.match(_kind(sequence), sequence.tokens)
         for place, (keys, values, *states) in enumerate(blocks):
             self._cache.write(self._rows.next, place * BLOCK, keys, values)
             sequence.states.extend(states)
@@ -110,9 +110,14 @@ class Prompts:
             keys, values = self._cache.read(row, start, end)
             return (keys, values) if states is None else (keys, values, states[start:end].clone())
 
-        self._prefixes.add(sequence.request.adapter, sequence.request.prompt_ids, save)
+        self._prefixes.add(_kind(sequence), sequence.request.prompt_ids, save)
         sequence.states = []
 
     def forget(self, adapter: str) -> None:
         """An adapter has gone: another of its name would not be the same."""
-        self._prefixes.forget(adapter)
+        self._prefixes.forget(lambda kind: isinstance(kind, tuple) and kind[0] == adapter)
+
+
+def _kind(sequence: Running) -> tuple[str | None, str]:
+    """What a prompt must share with another's beginning besides its tokens."""
+    return sequence.request.adapter, sequence.request.scope

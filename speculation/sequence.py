@@ -34,6 +34,7 @@ class Request:
     ends: Callable[[Sequence[int]], int | None] | None = None
     choice: int = 0  # which of several answers to one prompt: each draws for itself
     adapter: str | None = None  # one of the target's LoRA adapters; None is the target as it is
+    scope: str = ""  # prompts of one scope share what they begin with; of two they never do
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,20 @@ def test_a_store_too_small_for_a_block_reuses_nothing(
     assert all(event.cached == 0 for _, event in answers(target, "none", BLOCK - 1).values())
 
 
+def test_a_prompt_tells_nothing_of_what_another_scope_has_asked(
+    folders: tuple[Path, Path], target: Target
+) -> None:
+    engine = Engine(
+        target, {"x": NoDrafter()}, default="x", slots=2, max_len=160, prefix_tokens=10 * BLOCK
+    )
+    cached = []
+    for number, scope in enumerate(("ours", "theirs", "ours", "theirs")):
+        engine.submit(Request(str(number), prompts()[0], TOKENS, scope=scope))
+        events = [event for _ in iter(lambda: engine.idle, True) for event in engine.step()]
+        cached.append(events[-1].cached)
+    assert cached == [0, 0, 2 * BLOCK, 2 * BLOCK]
+
+
 def test_an_adapter_that_was_replaced_shares_no_beginning_with_its_successor(
     folders: tuple[Path, Path], tmp_path: Path
 ) -> None:

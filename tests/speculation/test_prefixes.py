@@ -55,7 +55,7 @@ def test_a_forgotten_adapter_leaves_nothing_and_others_everything() -> None:
     tokens = list(range(BLOCK + 1))
     for kind in ("a", "b"):
         prefixes.add(kind, tokens, keep(tokens))
-    prefixes.forget("a")
+    prefixes.forget(lambda kind: kind == "a")
     assert matched(prefixes, "a", tokens) == []
     assert matched(prefixes, "b", tokens) == tokens[:BLOCK]
 
