@@ -1,7 +1,8 @@
-"""Toy models made in the process: a tiny Llama with a real tokenizer, and drafts for it."""
+"""Toy models made in the process, a tiny Llama with a real tokenizer above all; how they decode."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from speculation.engine import Engine
 from speculation.head import Head, head_config, save_head
+from speculation.sequence import Event, Request
 from speculation.target import Target, load_target
 
 TEMPLATE = (
@@ -147,3 +150,39 @@ def toy_adapter_folder(base: Path, folder: Path, *, seed: int = 0, **options: An
     )
     model.save_pretrained(str(folder))
     return folder
+
+
+Decoded = tuple[dict[str, list[int]], dict[str, Event]]
+
+
+def decode(engine: Engine, requests: Sequence[Request]) -> Decoded:
+    """By request, all tokens it got and its last event."""
+    tokens: dict[str, list[int]] = {request.id: [] for request in requests}
+    last: dict[str, Event] = {}
+    for request in requests:
+        engine.submit(request)
+    while not engine.idle:
+        for event in engine.step():
+            tokens[event.id].extend(event.token_ids)
+            if event.outcome is not None:
+                last[event.id] = event
+    return tokens, last
+
+
+def generated(
+    folder: Path, prompts: Sequence[tuple[int, ...]], tokens: int, *, device: str = "cpu"
+) -> dict[str, list[int]]:
+    """Transformers' own greedy decoding in float32, each prompt alone; by the prompt's number."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    torch.nn.Module.to(model, torch.device(device))  # transformers' own decorator hides types
+    found = {}
+    for number, prompt in enumerate(prompts):
+        out = model.generate(
+            torch.tensor([prompt], device=device),
+            attention_mask=torch.ones(1, len(prompt), device=device),
+            max_new_tokens=tokens,
+            do_sample=False,
+            eos_token_id=None,
+        )
+        found[str(number)] = out[0, len(prompt) :].tolist()
+    return found

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 
 import torch
-from scipy.stats import power_divergence
+from scipy.stats import chi2, power_divergence
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -69,6 +70,9 @@ class TableTarget:
         past = [cache.tokens[row, (positions - back).clamp(min=0)] for back in (2, 1, 0)]
         return self.table[past[0], past[1], past[2]], None
 
+    def check_layers(self, layers: Sequence[int]) -> None:
+        assert not layers  # a table has none
+
     def logits(self, hidden: Tensor) -> Tensor:
         return hidden.clone()
 
@@ -86,15 +90,15 @@ class TokenCache:
 
 
 def model_logits(folder: Path) -> After:
-    """What transformers itself says after any tokens."""
+    """What transformers itself says after PROMPT and fewer than LENGTH tokens more."""
     model = LlamaForCausalLM.from_pretrained(folder)
-
-    @torch.no_grad()
-    def after(tokens: Sequence[int]) -> list[float]:
-        found: list[float] = model(torch.tensor([list(tokens)])).logits[0, -1].tolist()
-        return found
-
-    return after
+    said: dict[tuple[int, ...], list[float]] = {}
+    for length in range(LENGTH):
+        ids = [[*PROMPT, *more] for more in product(range(VOCAB), repeat=length)]
+        with torch.no_grad():
+            logits = model(torch.tensor(ids)).logits[:, -1].tolist()
+        said |= {tuple(each): row for each, row in zip(ids, logits, strict=True)}
+    return lambda tokens: said[tuple(tokens)]
 
 
 After = Callable[[Sequence[int]], Sequence[float]]
@@ -149,11 +153,30 @@ class MarkovDrafter(NoDrafter):
         return Proposal(ids, None if self.one_hot else laws)
 
 
-def decoded(engine: Engine, requests: Sequence[Request]) -> list[tuple[int, ...]]:
-    """Each request's answer."""
-    answers: dict[str, list[int]] = {request.id: [] for request in requests}
+def begin_at_once(engine: Engine, requests: Sequence[Request]) -> None:
+    """Let all `requests`, whose prompt is PROMPT, decode in one batch from the first round on.
+
+    The engine itself reads one prompt a step, so that hardly three answers of four tokens would
+    ever run together. Here one forward reads every row's prompt but its last token, which is what
+    a round begins with; the first token is drawn in a round, as all others are.
+    """
     for request in requests:
         engine.submit(request)
+    rows, prompts = engine._rows, engine._prompts
+    rows.running, engine._waiting = list(engine._waiting), deque()
+    count = len(rows.running)
+    read = [list(PROMPT[:-1])] * count
+    with torch.inference_mode():
+        _, states = prompts._forward.states(read, [0] * count, range(count), [None] * count)
+    for row, sequence in enumerate(rows.running):
+        prompts._drafting.observe(sequence, row, 0, None if states is None else states[row])
+
+
+def decoded(engine: Engine, requests: Sequence[Request]) -> list[tuple[int, ...]]:
+    """Each request's answer, all decoded in one batch."""
+    assert len(requests) <= engine.slots
+    begin_at_once(engine, requests)
+    answers: dict[str, list[int]] = {request.id: [] for request in requests}
     while not engine.idle:
         for event in engine.step():
             answers[event.id].extend(event.token_ids)
@@ -162,18 +185,30 @@ def decoded(engine: Engine, requests: Sequence[Request]) -> list[tuple[int, ...]
 
 def p_value(law: Answers, answers: Sequence[tuple[int, ...]]) -> float:
     """Of the G-test that `answers` follow `law`; 0 where an answer cannot be at all."""
+    return pooled_p_value([(law, answers)])
+
+
+def pooled_p_value(groups: Sequence[tuple[Answers, Sequence[tuple[int, ...]]]]) -> float:
+    """Of the G-test that each group of answers follows its own law."""
+    statistics, freedom = 0.0, 0
+    for law, answers in groups:
+        if not set(answers) <= set(law):
+            return 0.0
+        statistic, cells = _g(law, answers)
+        statistics, freedom = statistics + statistic, freedom + max(cells - 1, 0)
+    return float(chi2.sf(statistics, freedom)) if freedom else 1.0
+
+
+def _g(law: Answers, answers: Sequence[tuple[int, ...]]) -> tuple[float, int]:
+    """The statistic of the G-test, and its cells: rare answers share one."""
     seen = Counter(answers)
-    if not set(seen) <= set(law):
-        return 0.0
     expected = {answer: mass * len(answers) for answer, mass in law.items()}
     common = [answer for answer, count in expected.items() if count >= 5]
     cells = [(seen[answer], expected[answer]) for answer in common]
     rare = [answer for answer in expected if answer not in set(common)]
     if rare:
         cells.append((sum(seen[a] for a in rare), sum(expected[a] for a in rare)))
-    if len(cells) < 2:
-        return 1.0
     counts, wanted = zip(*cells, strict=True)
     scale = sum(counts) / sum(wanted)
     found = power_divergence(counts, [w * scale for w in wanted], lambda_="log-likelihood")
-    return float(found.pvalue)
+    return float(found.statistic), len(cells)

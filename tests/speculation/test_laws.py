@@ -1,13 +1,15 @@
-"""What users get is the target's joint law, for every parameter, through the whole engine.
+"""What users get is the target's joint law, for every parameter and every drafter.
 
 Four tokens of a target of five: every answer's probability is enumerated by the plain reference,
-and thousands of answers decoded with a draft that is far from the target are held against it.
+and thousands of answers decoded with drafts that are far from the target are held against it. The
+answers of all parameters decode side by side in one batch, so that a mix of them is tested as well.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,20 +28,23 @@ from tests.speculation.exact import (
     PROMPT,
     STOP,
     After,
+    Answers,
     MarkovDrafter,
     TableTarget,
     decoded,
     joint_law,
     model_logits,
     p_value,
+    pooled_p_value,
     tiny_target,
 )
+from tests.toys import decode
 
-ANSWERS = 1500
-SLOTS = 4
+ANSWERS = 150  # of each parameter
 ALPHA = 1e-6  # the suite must not fail by chance; each injected fault is far below it
 
 SAMPLINGS = {
+    "greedy": Sampling(temperature=0.0),
     "temperature": Sampling(temperature=1.0),
     "cold": Sampling(temperature=0.6),
     "hot": Sampling(temperature=2.5),
@@ -67,123 +72,176 @@ SAMPLINGS = {
     ),
 }
 STOPS = frozenset({STOP})
+ENDLESS = "no stop"  # the temperature alone, with no token that ends an answer
+DRAFTERS = ("none", "ngram", "one_hot", "sampled", "model", "greedy model", "head", "greedy head")
 
 
-FAST = ("all",)
-EACH = [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in SAMPLINGS]
+class Toys:
+    """A target, drafts for it that are far from it, and the exact law of each parameter."""
+
+    def __init__(self, home: Path) -> None:
+        self.target: Target = tiny_target(home / "target")
+        self.home, after = home, model_logits(home / "target")
+        tiny_target(home / "model", seed=1)
+        torch.manual_seed(3)
+        head = Head(head_config(self.target, draft_vocab=4))
+        head.choose_tokens(torch.tensor([0, 1, 2, 4]))  # one of the five it cannot propose
+        save_head(head, home / "head")
+        self.laws = laws_of(after)
+
+    def drafter(self, kind: str, rows: int) -> Drafter:
+        if kind in ("sampled", "one_hot"):
+            return MarkovDrafter(seed=5, one_hot=kind == "one_hot")
+        greedy, name = kind.startswith("greedy "), kind.removeprefix("greedy ")
+        draft = self.home / name if name in ("model", "head") else name
+        return load_drafter(draft, self.target, rows=rows, max_len=16, greedy_drafts=greedy)
 
 
-def fit(
-    target: TableTarget | Target,
-    drafter: Drafter,
-    sampling: Sampling,
-    after: After,
-    *,
-    draft_len: int = 3,
-    verification: str = "rejection",
-    seeded: bool = False,
-    adaptive: bool = False,
-) -> float:
-    """The p-value of ANSWERS answers against the exact joint law."""
-    engine = Engine(
-        target,  # type: ignore[arg-type]  # the table stands where a target does
-        {"x": drafter},
-        default="x",
-        draft_len=draft_len,
-        slots=SLOTS,
-        max_len=16,
-        verification=verification,
-        adaptive=adaptive,
-        entropy=partial(Random(11).getrandbits, 62),
-    )
-    requests = [
+def laws_of(after: After) -> dict[str, Answers]:
+    laws = {name: joint_law(after, sampling, STOPS) for name, sampling in SAMPLINGS.items()}
+    return laws | {ENDLESS: joint_law(after, SAMPLINGS["temperature"], frozenset())}
+
+
+@pytest.fixture(scope="module")
+def toys(tmp_path_factory: pytest.TempPathFactory) -> Toys:
+    return Toys(tmp_path_factory.mktemp("laws"))
+
+
+def asked(name: str, count: int, *, seeded: bool = False) -> list[Request]:
+    sampling = SAMPLINGS["temperature" if name == ENDLESS else name]
+    return [
         Request(
-            str(number),
+            f"{name}/{number}",
             PROMPT,
             LENGTH,
             replace(sampling, seed=number) if seeded else sampling,
-            stop_ids=STOPS,
+            stop_ids=frozenset() if name == ENDLESS else STOPS,
         )
-        for number in range(ANSWERS)
+        for number in range(count)
     ]
-    return p_value(joint_law(after, sampling, STOPS), decoded(engine, requests))
 
 
-def table_fit(kind: str, sampling: Sampling, **options: Any) -> float:
-    target = TableTarget()
-    if kind in ("sampled", "one_hot"):
-        drafter: Drafter = MarkovDrafter(seed=5, one_hot=kind == "one_hot")
-    else:
-        drafter = load_drafter(kind, target, rows=SLOTS, max_len=16)  # type: ignore[arg-type]  # as above
-    return fit(target, drafter, sampling, target.after, **options)
+def engine_of(target: Target | TableTarget, drafter: Drafter, slots: int, **options: Any) -> Engine:
+    return Engine(
+        target,  # type: ignore[arg-type]  # the table stands where a target does
+        {"x": drafter},
+        default="x",
+        **{"draft_len": 3, "slots": slots, "max_len": 16, **options},
+        entropy=partial(Random(11).getrandbits, 62),
+    )
 
 
-@pytest.mark.parametrize("kind", ["sampled", "one_hot"])
-@pytest.mark.parametrize("name", EACH)
-def test_the_joint_law_is_the_targets_for_every_parameter(name: str, kind: str) -> None:
-    assert table_fit(kind, SAMPLINGS[name]) > ALPHA
+def p_values(
+    target: Target | TableTarget,
+    drafter: Callable[[int], Drafter],
+    laws: Mapping[str, Answers],
+    names: Sequence[str],
+    *,
+    answers: int = ANSWERS,
+    seeded: bool = False,
+    **options: Any,
+) -> dict[str, float]:
+    """Of `answers` answers with each parameter, and of all together."""
+    requests = [request for name in names for request in asked(name, answers, seeded=seeded)]
+    engine = engine_of(target, drafter(len(requests)), len(requests), **options)
+    found = decoded(engine, requests)
+    groups = {
+        name: found[place * answers : (place + 1) * answers] for place, name in enumerate(names)
+    }
+    each = {name: p_value(laws[name], got) for name, got in groups.items()}
+    return each | {"together": pooled_p_value([(laws[name], got) for name, got in groups.items()])}
 
 
-@pytest.mark.parametrize("kind", ["none", "ngram"])
-@pytest.mark.parametrize("name", FAST)
-def test_the_joint_law_is_the_targets_without_weights(name: str, kind: str) -> None:
-    assert table_fit(kind, SAMPLINGS[name]) > ALPHA
+ALL = (*SAMPLINGS, ENDLESS)
 
 
-@pytest.mark.parametrize("kind", ["sampled", "one_hot"])
-@pytest.mark.parametrize("name", EACH)
-def test_block_verification_has_the_same_joint_law(name: str, kind: str) -> None:
-    assert table_fit(kind, SAMPLINGS[name], verification="block") > ALPHA
-
-
-@pytest.mark.parametrize("kind", ["none", "one_hot"])
-@pytest.mark.parametrize("name", EACH)
-def test_seeded_requests_have_the_same_joint_law(name: str, kind: str) -> None:
-    assert table_fit(kind, SAMPLINGS[name], seeded=True) > ALPHA
-
-
-@pytest.mark.parametrize("kind", ["sampled", pytest.param("one_hot", marks=pytest.mark.slow)])
-def test_the_joint_law_is_the_same_where_k_adapts(kind: str) -> None:
-    assert table_fit(kind, SAMPLINGS["all"], adaptive=True) > ALPHA
-
-
-@pytest.mark.parametrize("draft_len", [1, pytest.param(2, marks=pytest.mark.slow), 8])
-def test_the_joint_law_is_the_same_at_every_k(draft_len: int) -> None:
-    assert table_fit("sampled", SAMPLINGS["all"], draft_len=draft_len) > ALPHA
+@pytest.mark.parametrize("kind", DRAFTERS)
+def test_the_joint_law_is_the_targets_for_every_parameter_and_drafter(
+    toys: Toys, kind: str
+) -> None:
+    found = p_values(toys.target, partial(toys.drafter, kind), toys.laws, ALL)
+    assert min(found.values()) > ALPHA, found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeded", [False, True])
-@pytest.mark.parametrize("kind", ["head", "model"])
-@pytest.mark.parametrize("name", ["temperature", "top_p", "all"])
-def test_the_joint_law_is_the_targets_with_a_draft_of_weights(
-    tmp_path: Path, name: str, kind: str, seeded: bool
+@pytest.mark.parametrize("verification", ["rejection", "block"])
+@pytest.mark.parametrize("kind", DRAFTERS)
+def test_the_joint_law_is_the_targets_over_ten_times_as_many_answers(
+    toys: Toys, kind: str, verification: str
 ) -> None:
-    target = tiny_target(tmp_path / "target")
-    if kind == "model":
-        tiny_target(tmp_path / "draft", seed=1)
-    else:
-        torch.manual_seed(3)
-        head = Head(head_config(target, draft_vocab=4))
-        head.choose_tokens(torch.tensor([0, 1, 2, 4]))  # one of the five it cannot propose
-        save_head(head, tmp_path / "draft")
-    drafter = load_drafter(tmp_path / "draft", target, rows=SLOTS, max_len=16)
-    after = model_logits(tmp_path / "target")
-    assert fit(target, drafter, SAMPLINGS[name], after, seeded=seeded) > ALPHA
+    found = p_values(
+        toys.target,
+        partial(toys.drafter, kind),
+        toys.laws,
+        ALL,
+        answers=10 * ANSWERS,
+        verification=verification,
+    )
+    assert min(found.values()) > ALPHA, found
+
+
+@pytest.mark.parametrize("kind", ["one_hot", "sampled"])
+def test_block_verification_has_the_same_joint_law(toys: Toys, kind: str) -> None:
+    found = p_values(toys.target, partial(toys.drafter, kind), toys.laws, ALL, verification="block")
+    assert min(found.values()) > ALPHA, found
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind == "one_hot" else pytest.param(kind, marks=SLOW) for kind in DRAFTERS]
+)
+def test_seeded_requests_have_the_same_joint_law(toys: Toys, kind: str) -> None:
+    found = p_values(toys.target, partial(toys.drafter, kind), toys.laws, ALL, seeded=True)
+    assert min(found.values()) > ALPHA, found
+
+
+def table_fit(name: str, kind: str = "sampled", **options: Any) -> float:
+    """The p-value of one parameter's answers on a target that costs nothing."""
+    return p_values(
+        table(),
+        lambda rows: MarkovDrafter(seed=5, one_hot=kind == "one_hot"),
+        table_laws(),
+        [name],
+        **options,
+    )[name]
+
+
+@cache
+def table() -> TableTarget:
+    return TableTarget()
+
+
+@cache
+def table_laws() -> dict[str, Answers]:
+    return laws_of(table().after)
+
+
+@pytest.mark.parametrize("draft_len", [1, 2, 8])
+def test_the_joint_law_is_the_same_at_every_k(draft_len: int) -> None:
+    assert table_fit("all", draft_len=draft_len, answers=600) > ALPHA
+
+
+@pytest.mark.parametrize("kind", ["sampled", "one_hot"])
+def test_the_joint_law_is_the_same_where_k_adapts(kind: str) -> None:
+    assert table_fit("all", kind, adaptive=True, answers=600) > ALPHA
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_the_joint_law_is_the_same_where_requests_come_and_go(adaptive: bool) -> None:
+    """Through the engine's own reading of prompts, from which the first token is drawn."""
+    drafter = MarkovDrafter(seed=5, one_hot=False)
+    engine = engine_of(TableTarget(), drafter, 4, adaptive=adaptive)
+    requests = asked("all", 600)
+    tokens, _ = decode(engine, requests)
+    answers = [tuple(tokens[request.id]) for request in requests]
+    assert p_value(table_laws()["all"], answers) > ALPHA
 
 
 def test_another_law_is_told_apart() -> None:
     """The test can fail: what is decoded at temperature 1 is not the law of temperature 1.4."""
-    target = TableTarget()
-    law = joint_law(target.after, Sampling(temperature=1.4), STOPS)
-    engine = Engine(
-        target,  # type: ignore[arg-type]  # as above
-        {"x": MarkovDrafter(seed=5, one_hot=False)},
-        default="x",
-        slots=SLOTS,
-        max_len=16,
-        entropy=partial(Random(11).getrandbits, 62),
-    )
-    warm = Sampling(temperature=1.0)
-    requests = [Request(str(n), PROMPT, LENGTH, warm, stop_ids=STOPS) for n in range(ANSWERS)]
-    assert p_value(law, decoded(engine, requests)) < ALPHA
+    laws = {"temperature": joint_law(table().after, Sampling(temperature=1.4), STOPS)}
+    drafter = MarkovDrafter(seed=5, one_hot=False)
+    found = p_values(table(), lambda rows: drafter, laws, ["temperature"], answers=600)
+    assert found["temperature"] < ALPHA

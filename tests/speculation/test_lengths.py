@@ -41,7 +41,8 @@ class Taking(NoDrafter):
 def timings(
     drafters: dict[str, Taking], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, list[tuple[Timing, int]]]:
-    """What each drafter's pace is told of the rounds of two requests each, with how many outcomes."""
+    """What each drafter's pace is told, and with how many outcomes, of the rounds of two requests
+    each."""
     target = TableTarget()
     right = target.forward
 
