@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import typer
 
-from cli import bench, demo, measuring, models, pairs, servers, setup, state
+from cli import bench, demo, measuring, models, pairs, servers, setup, state, worker
 from cli.exits import Commands
 
 app = typer.Typer(
@@ -33,6 +33,7 @@ app.command()(pairs.promote)
 app.command()(pairs.rollback)
 app.command()(servers.serve)
 app.command()(servers.monitor)
+app.command()(worker.worker)
 app.command()(state.status)
 app.command()(models.check)
 app.command()(models.fingerprint)
