@@ -1,25 +1,32 @@
-"""From folders to a pair in memory: what is checked before a draft may propose a single token.
+"""A target and its drafts in memory: what the engines' thread starts, steers and starts again.
 
-Knows the registry's fingerprints and compatibility, the engine's loaders and the tokenizer; knows
-nothing of HTTP, threads or MLflow. Reading runs wherever the caller is; `Loaded.start` and
-`Loaded.restart` touch the target's forward and belong to the thread that steps engines.
+Knows the engine's loaders and the tokenizer; knows nothing of HTTP, threads or MLflow. Reading runs
+wherever the caller is; `start` and `restart` touch the target's forward and belong to the thread
+that steps engines.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from registry.compatibility import compare, fits_draft, fits_release
-from registry.errors import ManifestError
-from registry.fingerprint import Draft, Release, fingerprint, fingerprint_draft
-from registry.manifest import FILE, PairManifest, pair_id, read_manifest
-from serving.settings import ServeSettings
+import torch
+
+from registry.adapters import fingerprint_adapter
+from registry.fingerprint import Release, fingerprint
+from serving.arms import Arm, weightless_beside
+from serving.arms import RefusedPairError as RefusedPairError
+from serving.arms import registered_arm as registered_arm
+from serving.arms import static_arm as static_arm
+from serving.arms import trial_arms as trial_arms
+from serving.settings import MOST_DRAFTED, ServeSettings, SettingsError
 from serving.text import Text
-from speculation.breaker import DrafterFault
-from speculation.drafters import Drafter, load_drafter
+from speculation.breaker import RECENT, DrafterFault
+from speculation.drafters import Drafter, Make, read_draft
+from speculation.drafting import OnFault
 from speculation.engine import Engine
 from speculation.requests import Limits
 from speculation.target import Target, load_target
@@ -27,29 +34,15 @@ from speculation.target import Target, load_target
 log = logging.getLogger("paceline.serving")
 
 
-class RefusedPairError(ValueError):
-    """A draft that must not serve this target; the message is the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """One draft of a server: of a static or a following one the only one."""
-
-    name: str  # what exchanges and metrics call it: its kind, or its name in a trial
-    kind: str
-    pair: str
-    draft: str | Path  # "ngram", "none" or a folder
-    verified: bool  # its manifest says it was validated for this very release
-
-
 @dataclass(frozen=True)
 class Host:
-    """A loaded target with its tokenizer; draft-only swaps keep the object."""
+    """A loaded target with its tokenizer and adapters; draft-only swaps keep the object."""
 
     folder: Path
     release: Release
     target: Target
     text: Text
+    adapters: Mapping[str, str] = field(default_factory=dict)  # name to digest
 
     @property
     def token_count(self) -> int:
@@ -57,12 +50,16 @@ class Host:
         return min(len(self.text), self.target.vocab_size)
 
     @classmethod
-    def load(cls, folder: Path, settings: ServeSettings) -> Host:
-        """Fingerprint and load `folder`. Raises FolderError, ModelFolderError, TokenizerError."""
-        release = fingerprint(folder)
+    def load(cls, folder: Path, settings: ServeSettings, release: Release | None = None) -> Host:
+        """Load `folder`, whose fingerprint may be known already, and the settings' adapters.
+
+        Raises FolderError, ModelFolderError, TokenizerError, SettingsError.
+        """
+        _check_device(settings.device)
+        release = fingerprint(folder) if release is None else release
         text = Text.load(folder)
         target = load_target(folder, dtype=settings.dtype, device=settings.device)
-        return cls(folder, release, target, text)
+        return cls(folder, release, target, text, _adapters(target, settings))
 
 
 @dataclass(eq=False)
@@ -70,14 +67,18 @@ class Loaded:
     """A pair, or a trial's arms, on one target. The engine exists from `start` on."""
 
     host: Host
-    arms: Mapping[str, Arm]  # the first is the default
-    draft_len: int
+    arms: Mapping[str, Arm]  # the pair's own first, or all of a trial's
+    draft_len: int  # K where it is not asked for and does not adapt
     slots: int
     max_len: int
-    drafters: Mapping[str, Drafter]
+    adaptive: bool  # K by what it pays, where it is not asked for
     prefix_tokens: int = 0
     version: str | None = None  # the registry's, of a following server
+    steered: str | None = None  # the arm that an operator turned to
+    _makes: Mapping[str, Make] = field(default_factory=dict)  # arms' drafters, over loaded weights
+    _faults: Mapping[str, deque[DrafterFault]] = field(default_factory=dict)
     _engine: Engine | None = None
+    _on_fault: OnFault | None = None
 
     @classmethod
     def prepare(
@@ -87,32 +88,64 @@ class Loaded:
         settings: ServeSettings,
         version: str | None = None,
     ) -> Loaded:
-        """Load the drafts. Raises DraftError."""
+        """Load the drafts' weights. Raises DraftError."""
         max_len = min(settings.max_context, host.release.context_configured)
-        drafters = _drafters(host, arms, settings.max_slots, max_len)
+        if not settings.trial:
+            arms = weightless_beside(host, arms)
+        for arm in arms.values():
+            for note in arm.notes:
+                log.warning("pair %s: %s", arm.pair, note)
         return cls(
             host,
             arms,
             settings.draft_len,
             settings.max_slots,
             max_len,
-            drafters,
-            # What a trial's arms take must not depend on which came first.
-            0 if settings.trial else settings.prefix_tokens,
-            version,
+            # What a trial's arms take must not depend on which came first, nor K on their pace.
+            adaptive=settings.adaptive and not settings.trial,
+            prefix_tokens=0 if settings.trial else settings.prefix_tokens,
+            version=version,
+            _makes={
+                name: read_draft(
+                    arm.draft,
+                    host.target,
+                    rows=settings.max_slots,
+                    # Beyond what it was judged to a draft gets nothing to do.
+                    max_len=max_len if arm.context is None else min(max_len, arm.context),
+                    token_count=host.token_count,
+                )
+                for name, arm in arms.items()
+            },
+            _faults={name: deque(maxlen=RECENT) for name in arms},
         )
 
     @property
-    def default(self) -> Arm:
+    def own(self) -> Arm:
+        """The pair's own draft, or a trial's first."""
         return next(iter(self.arms.values()))
 
     @property
+    def default(self) -> Arm:
+        """What requests that name no arm get."""
+        return self.own if self.steered is None else self.arms[self.steered]
+
+    @property
     def pair(self) -> str:
-        return self.default.pair
+        return self.own.pair
 
     @property
     def text(self) -> Text:
         return self.host.text
+
+    @property
+    def adapters(self) -> Mapping[str, str]:
+        """The target's adapters, name to digest."""
+        return self.host.adapters
+
+    @property
+    def drafted_context(self) -> int | None:
+        """Tokens beyond which nothing is drafted, for it was never judged there; None: no end."""
+        return self.default.context
 
     @property
     def limits(self) -> Limits:
@@ -120,7 +153,7 @@ class Loaded:
         return Limits(
             max_len=self.max_len,
             token_count=self.host.token_count,
-            drafters=tuple(self.drafters),
+            drafters=tuple(self.arms),
             adapters=tuple(self.host.target.adapters),
         )
 
@@ -129,100 +162,85 @@ class Loaded:
         assert self._engine is not None, "start() comes first"
         return self._engine
 
-    def start(self) -> None:
-        """Make the engine and its caches. In the engines' thread."""
+    def length(self, asked: int | None, *, seeded: bool) -> int | None:
+        """The K that a request's engine is told; None lets it adapt.
+
+        What a seed gives must not depend on the pace of others.
+        """
+        if asked is not None:
+            return asked
+        return None if self.adaptive and not seeded else self.draft_len
+
+    def start(self, on_fault: OnFault | None = None) -> None:
+        """Make the engine, its drafters and their caches. In the engines' thread."""
+        self._on_fault = on_fault or _log_fault
+        drafters: dict[str, Drafter] = {name: make() for name, make in self._makes.items()}
         self._engine = Engine(
             self.host.target,
-            self.drafters,
+            drafters,
             default=self.default.name,
             draft_len=self.draft_len,
+            adaptive=self.adaptive,
             slots=self.slots,
             max_len=self.max_len,
             token_count=self.host.token_count,
             prefix_tokens=self.prefix_tokens,
-            on_fault=_log_fault,
+            on_fault=self._told,
         )
 
     def restart(self) -> None:
-        """Replace an engine that failed, and the drafters, whose state is part of it."""
+        """Replace an engine that failed, and its drafters' state; their weights stay."""
         self._engine = None  # its caches are freed before the new ones are made
-        self.drafters = _drafters(self.host, self.arms, self.slots, self.max_len)
-        self.start()
+        self.start(self._on_fault)
+
+    def steer(self, drafter: str, draft_len: int | None) -> None:
+        """Let `drafter` draft for requests that name no arm, from now on. In the engines' thread.
+
+        `draft_len` is their K; None lets it adapt. Raises ValueError, and then changes nothing.
+        """
+        if drafter not in self.arms:
+            raise ValueError(f"drafter {drafter!r}: wanted one of {', '.join(self.arms)}")
+        if draft_len is not None and not 0 <= draft_len <= MOST_DRAFTED:
+            raise ValueError(f"draft_len {draft_len}: wanted 0 to {MOST_DRAFTED}")
+        self.steered, self.adaptive = drafter, draft_len is None
+        if draft_len is not None:
+            self.draft_len = draft_len
+        if self._engine is not None:
+            self._engine.default, self._engine.draft_len = drafter, self.draft_len
+
+    def faults(self) -> Mapping[str, Sequence[DrafterFault]]:
+        """The latest faults of each arm's drafter."""
+        return {name: tuple(faults) for name, faults in self._faults.items()}
+
+    def _told(self, drafter: str, fault: DrafterFault) -> None:
+        self._faults[drafter].append(fault)
+        assert self._on_fault is not None
+        self._on_fault(drafter, fault)
 
 
-def static_arm(host: Host, draft: str) -> Arm:
-    """The arm of a static server. Raises RefusedPairError for a draft of another release."""
-    place = _draft_place(draft)
-    arm = _arm(host, place, name=None)
-    manifest = _manifest_beside(place)
-    if manifest is None:
-        return arm
-    fits = fits_release(manifest, host.release)
-    if not fits.ok:
-        raise RefusedPairError(f"{draft}: {'; '.join(fits.reasons)}")
-    return Arm(arm.name, arm.kind, arm.pair, arm.draft, verified=True)
+def _adapters(target: Target, settings: ServeSettings) -> dict[str, str]:
+    """Load the settings' adapters, each looked at as bytes first; their digests by name."""
+    digests: dict[str, str] = {}
+    for name, folder in settings.adapters.items():
+        if name == settings.model:
+            raise SettingsError(
+                f"adapter {name!r} has the target's own name: give it another with "
+                "--adapter NAME=DIR"
+            )
+        digests[name] = fingerprint_adapter(folder)
+        target.load_adapter(name, folder)
+    return digests
 
 
-def trial_arms(host: Host, arms: Mapping[str, str]) -> dict[str, Arm]:
-    """A trial's arms: their tokens must match, the release they were made for need not."""
-    return {name: _arm(host, _draft_place(draft), name=name) for name, draft in arms.items()}
-
-
-def registered_arm(host: Host, manifest: PairManifest, folder: Path) -> Arm:
-    """The arm of a pair from the registry, in `folder`. Raises RefusedPairError."""
-    fits = fits_release(manifest, host.release)
-    if not fits.ok:
-        raise RefusedPairError("; ".join(fits.reasons))
-    kind = manifest.draft.kind
-    place: str | Path = kind if kind in ("ngram", "none") else folder / "draft"
-    found = fingerprint_draft(place)
-    bound = fits_draft(manifest, found)
-    if not bound.ok:
-        raise RefusedPairError("; ".join(bound.reasons))
-    arm = _arm(host, place, name=None, found=found)
-    return Arm(arm.name, arm.kind, arm.pair, arm.draft, verified=True)
-
-
-def _arm(host: Host, place: str | Path, *, name: str | None, found: Draft | None = None) -> Arm:
-    answer = compare(host.folder, place)
-    if not answer.ok:
-        raise RefusedPairError(
-            f"{place} cannot draft for {host.folder}: {'; '.join(answer.reasons)}"
-        )
-    draft = found or fingerprint_draft(place)
-    pair = pair_id(host.release.digest, draft.kind, draft.digest)
-    return Arm(name or draft.kind, draft.kind, pair, place, verified=False)
-
-
-def _draft_place(draft: str) -> str | Path:
-    """A pair's folder stands for the draft in it."""
-    if draft in ("ngram", "none"):
-        return draft
-    folder = Path(draft)
-    return folder / "draft" if (folder / FILE).is_file() and (folder / "draft").is_dir() else folder
-
-
-def _manifest_beside(place: str | Path) -> PairManifest | None:
-    """The manifest that came with a draft's folder, if one did."""
-    if isinstance(place, str):
-        return None
-    for folder in (place, place.parent) if place.name == "draft" else (place,):
-        if (folder / FILE).is_file():
-            try:
-                return read_manifest(folder)
-            except ManifestError as error:
-                raise RefusedPairError(
-                    f"{error}; remove it to serve the draft unverified"
-                ) from error
-    return None
-
-
-def _drafters(host: Host, arms: Mapping[str, Arm], slots: int, max_len: int) -> dict[str, Drafter]:
-    tokens = host.token_count
-    return {
-        name: load_drafter(arm.draft, host.target, rows=slots, max_len=max_len, token_count=tokens)
-        for name, arm in arms.items()
-    }
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch's for a device that it has not
+        first = str(error).partition("\n")[0]
+        raise SettingsError(
+            f"device {device!r} cannot be used ({first}): wanted cpu, or a GPU that torch sees, "
+            "such as cuda or cuda:1"
+        ) from error
 
 
 def _log_fault(drafter: str, fault: DrafterFault) -> None:

@@ -5,6 +5,8 @@ Knows every kind of draft and what each must share with its target; the drafters
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,12 +24,16 @@ __all__ = [
     "DraftError",
     "Drafter",
     "HeadDrafter",
+    "Make",
     "ModelDrafter",
     "NgramDrafter",
     "NoDrafter",
     "Proposal",
     "load_drafter",
+    "read_draft",
 ]
+
+Make = Callable[[], Drafter]
 
 
 def load_drafter(
@@ -45,27 +51,62 @@ def load_drafter(
     The target's ids from `token_count` on name no token and are not drafted by a model.
     `greedy_drafts` is for drafts with weights, `shared_tokens` for "ngram". Raises DraftError.
     """
+    return read_draft(
+        draft,
+        target,
+        rows=rows,
+        max_len=max_len,
+        token_count=token_count,
+        greedy_drafts=greedy_drafts,
+        shared_tokens=shared_tokens,
+    )()
+
+
+def read_draft(
+    draft: str | Path,
+    target: Target,
+    *,
+    rows: int,
+    max_len: int,
+    token_count: int | None = None,
+    greedy_drafts: bool = False,
+    shared_tokens: int = 0,
+) -> Make:
+    """As `load_drafter`, for who may need it anew: each drafter that is made has caches of its own
+    over the same weights, which are read here and now."""
     if str(draft) == "none":
-        return NoDrafter()
+        return NoDrafter
     if str(draft) == "ngram":
-        return NgramDrafter(shared_tokens)
+        return partial(NgramDrafter, shared_tokens)
     folder = Path(draft)
     try:
         if read_config(folder).get("architectures") == [ARCHITECTURE]:
-            head = _head(folder, target)
-            return HeadDrafter(
-                head, target.embedding, rows=rows, max_len=max_len, greedy_drafts=greedy_drafts
+            return partial(
+                HeadDrafter,
+                _head(folder, target),
+                target.embedding,
+                rows=rows,
+                max_len=max_len,
+                greedy_drafts=greedy_drafts,
             )
-        return ModelDrafter(
-            _model(folder, target),
-            vocab_size=target.vocab_size,
-            token_count=token_count,
-            rows=rows,
-            max_len=max_len,
-            greedy_drafts=greedy_drafts,
-        )
+        model = _model(folder, target)
     except ModelFolderError as error:
         raise DraftError(str(error)) from error
+
+    def make() -> Drafter:
+        try:
+            return ModelDrafter(
+                model,
+                vocab_size=target.vocab_size,
+                token_count=token_count,
+                rows=rows,
+                max_len=max_len,
+                greedy_drafts=greedy_drafts,
+            )
+        except ModelFolderError as error:
+            raise DraftError(str(error)) from error
+
+    return make
 
 
 def _head(folder: Path, target: Target) -> Head:

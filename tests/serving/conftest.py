@@ -42,6 +42,7 @@ def server(
         home=home,
         target=target_folder,
         draft=str(draft_folder),
+        adaptive=False,  # a random head pays nothing, and is to draft all the same
         max_slots=4,
         max_context=300,
         body_bytes=200_000,

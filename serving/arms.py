@@ -1,0 +1,133 @@
+"""Which drafts a server offers on a target, each checked against it before a weight is loaded.
+
+Knows folders, manifests, fingerprints and compatibility; loads no model and knows no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from registry.compatibility import compare, fits_draft, fits_release
+from registry.errors import ManifestError
+from registry.fingerprint import Draft, Release, fingerprint_draft
+from registry.manifest import FILE, PairManifest, pair_id, read_manifest
+
+WEIGHTLESS = ("ngram", "none")
+
+
+class RefusedPairError(ValueError):
+    """A draft that must not serve this target; the message is the reason."""
+
+
+class OnDisk(Protocol):
+    """A target, by where it lies and what it is."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def release(self) -> Release: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One draft of a server."""
+
+    name: str  # what exchanges and metrics call it: its kind, or its name in a trial
+    kind: str
+    pair: str
+    draft: str | Path  # "ngram", "none" or a folder
+    verified: bool  # its manifest says it was validated for this very release
+    context: int | None = None  # tokens it was judged to, beyond which it drafts nothing; None: any
+    notes: tuple[str, ...] = ()  # what does not forbid the pair and is to be known
+
+
+def static_arm(target: OnDisk, draft: str) -> Arm:
+    """The arm of a static server. Raises RefusedPairError for a draft of another release."""
+    place = _draft_place(draft)
+    found = fingerprint_draft(place)
+    manifest = _manifest_beside(place)
+    arm = _arm(target, place, found, name=None)
+    if manifest is None:
+        return arm
+    return _bound(arm, manifest, found, target, what=f"{draft}: ")
+
+
+def trial_arms(target: OnDisk, arms: Mapping[str, str]) -> dict[str, Arm]:
+    """A trial's arms: their tokens must match, the release they were made for need not."""
+    places = {name: _draft_place(draft) for name, draft in arms.items()}
+    return {
+        name: _arm(target, place, fingerprint_draft(place), name=name)
+        for name, place in places.items()
+    }
+
+
+def registered_arm(target: OnDisk, manifest: PairManifest, folder: Path) -> Arm:
+    """The arm of a pair from the registry, in `folder`. Raises RefusedPairError."""
+    kind = manifest.draft.kind
+    place: str | Path = kind if kind in WEIGHTLESS else folder / "draft"
+    found = fingerprint_draft(place)
+    return _bound(_arm(target, place, found, name=None), manifest, found, target)
+
+
+def weightless_beside(target: OnDisk, own: Mapping[str, Arm]) -> dict[str, Arm]:
+    """`own`, and the drafts that need no weights and may be turned to at any time."""
+    beside = {
+        kind: _arm(target, kind, fingerprint_draft(kind), name=None)
+        for kind in WEIGHTLESS
+        if kind not in own
+    }
+    return {**own, **beside}
+
+
+def _bound(
+    arm: Arm, manifest: PairManifest, found: Draft, target: OnDisk, *, what: str = ""
+) -> Arm:
+    """`arm` as its manifest vouches for it."""
+    for fits in (fits_release(manifest, target.release), fits_draft(manifest, found)):
+        if not fits.ok:
+            raise RefusedPairError(what + "; ".join(fits.reasons))
+    if arm.kind in WEIGHTLESS:  # nothing was learnt that could give out
+        return replace(arm, verified=True)
+    if manifest.context_measured == 0:
+        raise RefusedPairError(
+            f"{what}{manifest.pair_id} was judged at no length at all (context_measured is 0): "
+            "register it with a report"
+        )
+    return replace(arm, verified=True, context=manifest.context_measured)
+
+
+def _arm(target: OnDisk, place: str | Path, draft: Draft, *, name: str | None) -> Arm:
+    answer = compare(target.folder, place)
+    if not answer.ok:
+        raise RefusedPairError(
+            f"{place} cannot draft for {target.folder}: {'; '.join(answer.reasons)}"
+        )
+    pair = pair_id(target.release.digest, draft.kind, draft.digest)
+    return Arm(name or draft.kind, draft.kind, pair, place, verified=False, notes=answer.notes)
+
+
+def _draft_place(draft: str) -> str | Path:
+    """A pair's folder stands for the draft in it."""
+    if draft in WEIGHTLESS:
+        return draft
+    folder = Path(draft)
+    return folder / "draft" if (folder / FILE).is_file() and (folder / "draft").is_dir() else folder
+
+
+def _manifest_beside(place: str | Path) -> PairManifest | None:
+    """The manifest that came with a draft's folder, if one did."""
+    if isinstance(place, str):
+        return None
+    for folder in (place, place.parent) if place.name == "draft" else (place,):
+        if (folder / FILE).is_file():
+            try:
+                return read_manifest(folder)
+            except ManifestError as error:
+                raise RefusedPairError(
+                    f"{error}; remove it to serve the draft unverified"
+                ) from error
+    return None
