@@ -5,7 +5,7 @@ exchange and `logged`, seconds since the epoch at which it was written, which gr
 line to line: the cursor a reader goes on from. Requests are logged as they end, so `started` is no
 cursor: a long request is logged after shorter ones that started later.
 
-A file is named by the microsecond it was begun in, so names sort by time and a reader skips whole
+A file is named by the microsecond of its first line, so names sort by time and a reader skips whole
 files. A crash can tear the last line of a file only; the next writer begins a new file, and readers
 pass over a line that does not parse.
 """
@@ -19,21 +19,24 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from io import FileIO
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from speculation.records import Exchange
 
 MICROSECOND = 1e-6
+REST = ".rest"  # of a file, while the lines before it are deleted
+FILES_A_LIFETIME = 32  # at least: what is deleted early is at most one of them
 
 
 class ExchangeLog:
     """Appends to the log in `folder`, which one process at a time may do.
 
     Each line is handed to the operating system at once, so it outlives a crash of the process; it
-    is not forced to the disk, so a power cut may lose the last ones. Raises OSError when the disk
-    is full or the folder cannot be written: the caller decides whether that matters.
+    is not forced to the disk, so a power cut may lose the last ones. Lines may hold what users
+    wrote, so nobody but the process' own user may read them. Raises OSError when the disk is full
+    or the folder cannot be written: the caller decides whether that matters.
     """
 
     def __init__(
@@ -42,22 +45,25 @@ class ExchangeLog:
         *,
         rotate_bytes: int = 16 * 2**20,  # a file is closed when it has grown to this
         keep_bytes: int = 2**30,  # of all files together; the oldest go first
-        keep_seconds: float = 30 * 24 * 3600,  # counted from the last line of a file
+        keep_seconds: float = 30 * 24 * 3600,  # no line is kept for longer
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.folder = folder
-        self.rotate_bytes = rotate_bytes
+        self.rotate_bytes = min(rotate_bytes, max(keep_bytes // 2, 1))
         self.keep_bytes = keep_bytes
         self.keep_seconds = keep_seconds
+        self.rotate_seconds = keep_seconds / FILES_A_LIFETIME  # or when it is this old
         self._clock = clock
         self._file: FileIO | None = None
         self._size = 0
+        self._begun = 0.0
         self._logged = max((_begun(path) for path in files(folder)), default=0.0)
 
     def append(self, exchange: Exchange) -> None:
         """Write one exchange. Raises OSError."""
         self._logged = max(self._clock(), self._logged + MICROSECOND)
-        if self._file is None or self._size >= self.rotate_bytes:
+        grown = self._size >= self.rotate_bytes or self._logged >= self._begun + self.rotate_seconds
+        if self._file is None or grown:
             self._rotate()
         assert self._file is not None
         stored = {"logged": round(self._logged, 6), **asdict(exchange)}
@@ -70,6 +76,25 @@ class ExchangeLog:
             raise
         self._size += len(line)
 
+    def expire(self) -> int:
+        """Delete the files with a line whose time is up; how many. To be called now and then.
+
+        A file goes with its first line, so that its last ones go a little early rather than late.
+        Raises OSError.
+        """
+        dead = self._clock() - self.keep_seconds
+        old = [path for path in files(self.folder) if _begun(path) <= dead]
+        if self._file is not None and Path(self._file.name) in old:
+            self.close()
+        for path in (*old, *self.folder.glob(f"*{REST}")):  # and what a crash left of a deletion
+            path.unlink(missing_ok=True)
+        return len(old)
+
+    def delete(self, *, before: float) -> int:
+        """Delete every line logged before `before`, and no other; how many. Raises OSError."""
+        self.close()
+        return delete_exchanges(self.folder, before=before)
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
@@ -78,11 +103,12 @@ class ExchangeLog:
     def _rotate(self) -> None:
         self.close()
         self.folder.mkdir(parents=True, exist_ok=True)
-        delete_exchanges(self.folder, before=self._logged - self.keep_seconds)
+        self.folder.chmod(0o700)  # it may stand from before, or be made for everybody
+        self.expire()
         self._make_room()
         path = self.folder / f"{round(self._logged / MICROSECOND):017d}.jsonl"
-        self._file = path.open("xb", buffering=0)
-        self._size = 0
+        self._file = FileIO(path, "xb", opener=_for_us)
+        self._size, self._begun = 0, self._logged
 
     def _make_room(self) -> None:
         kept = 0
@@ -116,15 +142,30 @@ def read_logged(folder: Path, since: float = 0.0) -> Iterator[dict[str, Any]]:
 
 
 def delete_exchanges(folder: Path, *, before: float) -> int:
-    """Delete the files whose every line was logged before `before`; how many were deleted.
+    """Delete every line logged before `before` (seconds since the epoch); how many. Raises OSError.
 
-    The newest file is kept, since a writer may be at it.
+    For a folder that nobody writes to: a log's own writer has `delete`.
     """
-    paths = files(folder)
-    old = [path for path, following in pairwise(paths) if _begun(following) <= before]
-    for path in old:
-        path.unlink(missing_ok=True)
-    return len(old)
+    deleted = 0
+    for path in files(folder):
+        if _begun(path) >= before:
+            break  # files are in the order of their lines
+        kept = []
+        with path.open("rb") as lines:
+            for line in lines:
+                stored = _parsed(line)
+                if stored is not None and stored["logged"] >= before:
+                    kept.append(line)
+                else:
+                    deleted += stored is not None
+        if kept:  # whole or not at all; a reader goes on in the file that it has open
+            rest = path.with_suffix(REST)
+            with FileIO(rest, "wb", opener=_for_us) as written:
+                written.writelines(kept)
+            rest.replace(path)
+        else:
+            path.unlink(missing_ok=True)
+    return deleted
 
 
 def files(folder: Path) -> list[Path]:
@@ -139,6 +180,10 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return stored if isinstance(stored, dict) and "logged" in stored else None
+
+
+def _for_us(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _begun(path: Path) -> float:

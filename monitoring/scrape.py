@@ -8,6 +8,7 @@ show now is their increase.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -95,25 +96,26 @@ class Increases:
             (name, labels): value
             - (0.0 if _drafter(labels) in anew else before.counters.get((name, labels), 0.0))
             for (name, labels), value in scrape.counters.items()
-            if _drafter(labels)[0] != RETIRED
+            if _drafter(labels)[0] not in (RETIRED, "")  # "": asked before a pair was loaded
         }
         return _by_drafter({key: value for key, value in moved.items() if value > 0})
 
 
 def _by_drafter(moved: Mapping[Labelled, float]) -> dict[tuple[str, str], Increase]:
-    scalars: dict[tuple[str, str], dict[str, int]] = {}
-    judged: dict[tuple[str, str], dict[int, int]] = {}
-    accepted: dict[tuple[str, str], dict[int, int]] = {}
-    requests: dict[tuple[str, str], dict[str, int]] = {}
+    # Adapters' figures are added up: they run on one pair.
+    scalars: dict[tuple[str, str], Counter[str]] = {}
+    judged: dict[tuple[str, str], Counter[int]] = {}
+    accepted: dict[tuple[str, str], Counter[int]] = {}
+    requests: dict[tuple[str, str], Counter[str]] = {}
     for (name, labels), value in moved.items():
         label, key = dict(labels), _drafter(labels)
         if name in _SCALARS:
-            scalars.setdefault(key, {})[_SCALARS[name]] = int(value)
+            scalars.setdefault(key, Counter())[_SCALARS[name]] += int(value)
         elif name == _REQUESTS:
-            requests.setdefault(key, {})[label.get("outcome", "")] = int(value)
+            requests.setdefault(key, Counter())[label.get("outcome", "")] += int(value)
         elif name in (_JUDGED, _ACCEPTED):
             into = judged if name == _JUDGED else accepted
-            into.setdefault(key, {})[_position(label)] = int(value)
+            into.setdefault(key, Counter())[_position(label)] += int(value)
     found = scalars.keys() | judged.keys() | accepted.keys() | requests.keys()
     result = {}
     for key in sorted(found):

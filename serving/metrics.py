@@ -1,15 +1,8 @@
-"""What the server counts, as Prometheus reads it. Knows counts and names; no requests, no text.
-
-Own state and one collector, not prometheus_client's labelled children: pairs come and go with every
-swap, so their number must be bounded, and a total must never fall. When a pair too many has been
-seen, the figures of the one idle longest are added to the label `retired`, so that sums over pairs
-stay right and monotone.
-"""
+"""What the server counts, as Prometheus reads it. Knows counts and names; no requests, no text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -20,53 +13,28 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from serving.series import BUCKETS_SECONDS, AllSeries, Histogram, Labels
 from speculation.records import Counts
 
-MOST_PAIRS = 16  # with figures of their own
-RETIRED = "retired"
-BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 150, 300)
-LABELS = ("pair", "drafter")
-Key = tuple[str, str]  # pair, drafter
-
-
-@dataclass
-class Histogram:
-    """How many observations fell at or below each bound, not cumulated; the last is beyond all."""
-
-    buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_SECONDS) + 1))
-    total: float = 0.0
-
-    def observe(self, seconds: float) -> None:
-        place = next(
-            (i for i, bound in enumerate(BUCKETS_SECONDS) if seconds <= bound), len(BUCKETS_SECONDS)
-        )
-        self.buckets[place] += 1
-        self.total += seconds
-
-    def add(self, other: Histogram) -> None:
-        self.buckets = [
-            ours + theirs for ours, theirs in zip(self.buckets, other.buckets, strict=True)
-        ]
-        self.total += other.total
-
-
-@dataclass
-class Series:
-    """Everything counted under one pair and drafter."""
-
-    counts: Counts = Counts()
-    requests: dict[str, int] = field(default_factory=dict)  # by outcome
-    latency: Histogram = field(default_factory=Histogram)
-    first_token: Histogram = field(default_factory=Histogram)
-    queue_wait: Histogram = field(default_factory=Histogram)
-
-    def add(self, other: Series) -> None:
-        self.counts += other.counts
-        for outcome, count in other.requests.items():
-            self.requests[outcome] = self.requests.get(outcome, 0) + count
-        self.latency.add(other.latency)
-        self.first_token.add(other.first_token)
-        self.queue_wait.add(other.queue_wait)
+COUNTERS = (
+    ("rounds", "Target forwards that verified at least one drafted token.", "rounds"),
+    ("plain_forwards", "Target forwards without a draft, prefill included.", "plain_forwards"),
+    ("drafted_tokens", "Tokens proposed.", "drafted"),
+    ("emitted_tokens", "Tokens that users got.", "emitted"),
+)
+BY_POSITION = (
+    ("judged_tokens", "Drafted tokens compared with the target.", "judged_per_position"),
+    ("accepted_tokens", "Drafted tokens that the target kept.", "accepted_per_position"),
+)
+BY_WORD = (
+    ("requests", "Requests by outcome.", "outcome", "requests"),
+    ("drafter_faults", "Times that a drafter failed and plain decoding went on.", "kind", "faults"),
+)
+HISTOGRAMS = (
+    ("request_latency", "From arrival to the last token.", "latency"),
+    ("first_token", "From arrival to the first token.", "first_token"),
+    ("queue_wait", "From arrival to a slot.", "queue_wait"),
+)
 
 
 class Metrics(Collector):
@@ -74,20 +42,25 @@ class Metrics(Collector):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._series: dict[Key, Series] = {}  # the pair used last is last
+        self._series = AllSeries()
         self.swaps: dict[str, int] = {"switched": 0, "failed": 0}
-        self.running = 0
+        self.gauges: dict[str, tuple[str, float]] = {}  # of now, by name: what it is, and how much
+        self.served: dict[str, str] = {}  # labels of what is served now
         registry.register(self)
 
-    def request(self, pair: str, drafter: str, outcome: str) -> None:
+    def request(self, labels: Labels, outcome: str) -> None:
         """Count a request. `outcome` is one of a handful of words of ours, never a client's."""
-        requests = self._of(pair, drafter).requests
+        requests = self._series.of(labels).requests
         requests[outcome] = requests.get(outcome, 0) + 1
+
+    def fault(self, labels: Labels, kind: str) -> None:
+        """Count a drafter's failure. `kind` is one of the breaker's words."""
+        faults = self._series.of(labels).faults
+        faults[kind] = faults.get(kind, 0) + 1
 
     def exchange(
         self,
-        pair: str,
-        drafter: str,
+        labels: Labels,
         counts: Counts,
         *,
         latency_seconds: float,
@@ -95,7 +68,7 @@ class Metrics(Collector):
         queue_seconds: float,
     ) -> None:
         """Count what one request cost, when it has ended."""
-        series = self._of(pair, drafter)
+        series = self._series.of(labels)
         series.counts += counts
         series.latency.observe(latency_seconds)
         series.queue_wait.observe(queue_seconds)
@@ -106,25 +79,19 @@ class Metrics(Collector):
         """The exposition."""
         return generate_latest(self._registry)
 
-    def _of(self, pair: str, drafter: str) -> Series:
-        key = (pair, drafter)
-        series = self._series.pop(key, None) or Series()
-        self._series[key] = series
-        pairs = list(dict.fromkeys(p for p, _ in self._series if p != RETIRED))
-        if len(pairs) > MOST_PAIRS:
-            # Keys stand in order of last use, so the first pair may have a drafter used lately;
-            # that one is retired with it and comes back with figures from zero.
-            for old in [key for key in self._series if key[0] == pairs[0]]:
-                retired = self._series.setdefault((RETIRED, old[1]), Series())
-                retired.add(self._series.pop(old))
-        return series
-
     def collect(self) -> Iterator[Metric]:
         yield from self._counters()
         yield from self._histograms()
-        running = GaugeMetricFamily("paceline_running_requests", "Requests accepted and not ended.")
-        running.add_metric((), self.running)
-        yield running
+        for name, (help_text, value) in self.gauges.items():
+            gauge = GaugeMetricFamily(f"paceline_{name}", help_text)
+            gauge.add_metric((), value)
+            yield gauge
+        served = GaugeMetricFamily(
+            "paceline_served", "1 for what is served now.", labels=tuple(self.served)
+        )
+        if self.served:
+            served.add_metric(tuple(self.served.values()), 1)
+        yield served
         swaps = CounterMetricFamily(
             "paceline_swaps", "Swaps of the served pair, by outcome.", labels=("outcome",)
         )
@@ -133,49 +100,36 @@ class Metrics(Collector):
         yield swaps
 
     def _counters(self) -> Iterator[Metric]:
-        for name, help_text, attribute in (
-            ("rounds", "Target forwards that verified at least one drafted token.", "rounds"),
-            (
-                "plain_forwards",
-                "Target forwards without a draft, prefill included.",
-                "plain_forwards",
-            ),
-            ("drafted_tokens", "Tokens proposed.", "drafted"),
-            ("emitted_tokens", "Tokens that users got.", "emitted"),
-        ):
-            family = CounterMetricFamily(f"paceline_{name}", help_text, labels=LABELS)
-            for key, series in self._series.items():
-                family.add_metric(key, getattr(series.counts, attribute))
+        for name, help_text, attribute in COUNTERS:
+            family = CounterMetricFamily(f"paceline_{name}", help_text, labels=Labels._fields)
+            for labels, series in self._series:
+                family.add_metric(labels, getattr(series.counts, attribute))
             yield family
-        for name, help_text, attribute in (
-            ("judged_tokens", "Drafted tokens compared with the target.", "judged_per_position"),
-            ("accepted_tokens", "Drafted tokens that the target kept.", "accepted_per_position"),
-        ):
+        for name, help_text, attribute in BY_POSITION:
             family = CounterMetricFamily(
-                f"paceline_{name}", help_text, labels=(*LABELS, "position")
+                f"paceline_{name}", help_text, labels=(*Labels._fields, "position")
             )
-            for key, series in self._series.items():
+            for labels, series in self._series:
                 for position, count in enumerate(getattr(series.counts, attribute)):
-                    family.add_metric((*key, str(position)), count)
+                    family.add_metric((*labels, str(position)), count)
             yield family
-        family = CounterMetricFamily(
-            "paceline_requests", "Requests by outcome.", labels=(*LABELS, "outcome")
-        )
-        for key, series in self._series.items():
-            for outcome, count in series.requests.items():
-                family.add_metric((*key, outcome), count)
-        yield family
+        for name, help_text, word, attribute in BY_WORD:
+            family = CounterMetricFamily(
+                f"paceline_{name}", help_text, labels=(*Labels._fields, word)
+            )
+            for labels, series in self._series:
+                for value, count in getattr(series, attribute).items():
+                    family.add_metric((*labels, value), count)
+            yield family
 
     def _histograms(self) -> Iterator[Metric]:
-        for name, help_text, attribute in (
-            ("request_latency", "From arrival to the last token.", "latency"),
-            ("first_token", "From arrival to the first token.", "first_token"),
-            ("queue_wait", "From arrival to a slot.", "queue_wait"),
-        ):
-            family = HistogramMetricFamily(f"paceline_{name}_seconds", help_text, labels=LABELS)
-            for key, series in self._series.items():
+        for name, help_text, attribute in HISTOGRAMS:
+            family = HistogramMetricFamily(
+                f"paceline_{name}_seconds", help_text, labels=Labels._fields
+            )
+            for labels, series in self._series:
                 histogram: Histogram = getattr(series, attribute)
-                family.add_metric(key, _cumulated(histogram.buckets), sum_value=histogram.total)
+                family.add_metric(labels, _cumulated(histogram.buckets), sum_value=histogram.total)
             yield family
 
 

@@ -20,6 +20,7 @@ from serving.fields import BadRequest
 from serving.loading import Host, Loaded, static_arm, trial_arms
 from serving.metrics import Metrics
 from serving.passing import in_passing_thread
+from serving.series import Labels
 from serving.settings import ServeSettings
 from serving.text import TemplateError, Text
 from serving.tickets import QueueFullError, Ticket
@@ -61,6 +62,7 @@ class Service:
         self.settings, self.metrics, self.exchanges = settings, metrics, exchanges
         self.worker = Worker(queue_tokens=settings.queue_tokens, ended=self._ended)
         self.draining = False
+        self.ending = False  # draining is for good: the process was told to end
         self.unlogged = 0  # exchanges that the log could not take
         self.hurry: Callable[[], None] | None = None  # of a following server
         self._following: Callable[[], dict[str, Any]] | None = None
@@ -183,8 +185,8 @@ class Service:
     def refused(self, outcome: str) -> None:
         """Count a request that was not admitted, under what is served now."""
         loaded = self.worker.current
-        if loaded is not None:
-            self.metrics.request(loaded.pair, loaded.default.name, outcome)
+        labels = Labels() if loaded is None else Labels(loaded.pair, loaded.default.name)
+        self.metrics.request(labels, outcome)
 
     def _check(self, ask: Ask, loaded: Loaded) -> None:
         if ask.model is not None and ask.model != self.settings.model:
@@ -239,10 +241,10 @@ class Service:
         assert last.counts is not None
         assert last.outcome is not None
         arm, queue_seconds = ticket.arm, ticket.waiting_seconds + last.queue_seconds
-        self.metrics.request(arm.pair, arm.name, ticket.outcome(last))
+        labels = Labels(arm.pair, arm.name, ticket.request.adapter or "")
+        self.metrics.request(labels, ticket.outcome(last))
         self.metrics.exchange(
-            arm.pair,
-            arm.name,
+            labels,
             last.counts,
             latency_seconds=self.worker.age_seconds(ticket),
             first_token_seconds=ticket.first_token_seconds,
@@ -284,7 +286,7 @@ class Service:
 
     async def drain(self) -> None:
         """Take no more requests, and wait for those that run, at most the time of grace."""
-        self.draining = True
+        self.draining = self.ending = True
         try:
             async with asyncio.timeout(self.settings.grace_seconds):
                 await self.worker.drained()

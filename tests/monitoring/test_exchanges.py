@@ -114,18 +114,61 @@ def test_the_log_stays_within_its_bytes_and_drops_the_oldest(
 
 
 def test_old_files_go_when_their_time_is_up(tmp_path: Path, open_log: Opener) -> None:
-    log = open_log(tmp_path, rotate_bytes=1, keep_seconds=5, clock=Clock())
+    log = open_log(tmp_path, rotate_bytes=1, keep_seconds=9, clock=Clock())
     for number in range(20):
         log.append(exchange(str(number)))
-    assert [int(one.id) for one in read_exchanges(tmp_path)] == list(range(14, 20))
+    assert [int(one.id) for one in read_exchanges(tmp_path)] == list(range(16, 20))
 
 
-def test_deletion_takes_whole_files_and_never_the_newest(tmp_path: Path, open_log: Opener) -> None:
-    log = open_log(tmp_path, rotate_bytes=1, clock=Clock())
-    for number in range(4):
+def test_no_line_is_kept_for_longer_than_its_time_by_a_quiet_server(
+    tmp_path: Path, open_log: Opener
+) -> None:
+    clock = Clock(step=0.0)
+    log = open_log(tmp_path, keep_seconds=320, clock=clock)
+    log.append(exchange("first"))
+    clock.now += 9
+    log.append(exchange("same file"))
+    clock.now += 2  # a file is closed when its time is a thirty-second over
+    log.append(exchange("second"))
+    assert len(files(tmp_path)) == 2
+    clock.now += 308
+    assert log.expire() == 0
+    clock.now += 2
+    (tmp_path / "1.rest").write_text("left by a crash")
+    assert log.expire() == 1
+    assert [one.id for one in read_exchanges(tmp_path)] == ["second"]
+    clock.now += 320
+    assert log.expire() == 1
+    assert list(tmp_path.iterdir()) == []
+    log.append(exchange("later"))
+    assert [one.id for one in read_exchanges(tmp_path)] == ["later"]
+
+
+def test_nobody_else_may_read_the_log(tmp_path: Path, open_log: Opener) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir(mode=0o755)
+    log = open_log(folder, clock=Clock())
+    for name in ("a", "b"):
+        log.append(exchange(name))
+    log.delete(before=next(iter(read_logged(folder)))["logged"] + 0.5)  # leaves a written rest
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert [path.stat().st_mode & 0o777 for path in files(folder)] == [0o600]
+
+
+@pytest.mark.parametrize("rotate_bytes", [1, 900, 10**6])
+def test_deletion_takes_the_lines_before_and_no_other_whatever_file_they_are_in(
+    tmp_path: Path, open_log: Opener, rotate_bytes: int
+) -> None:
+    log = open_log(tmp_path, rotate_bytes=rotate_bytes, clock=Clock())
+    for number in range(8):
         log.append(exchange(str(number)))
-    assert delete_exchanges(tmp_path, before=2e9) == 3
-    assert [one.id for one in read_exchanges(tmp_path)] == ["3"]
+    before = list(read_logged(tmp_path))[5]["logged"]
+    assert log.delete(before=before) == 5
+    assert [one.id for one in read_exchanges(tmp_path)] == ["5", "6", "7"]
+    log.append(exchange("8"))
+    assert [one.id for one in read_exchanges(tmp_path, before)] == ["6", "7", "8"]
+    assert delete_exchanges(tmp_path, before=2e9) == 4
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written_is_an_os_error_and_the_log_recovers(

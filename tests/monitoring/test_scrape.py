@@ -126,6 +126,25 @@ def test_two_pairs_during_a_swap_are_told_apart() -> None:
     assert set(increases.update(page.look(2.0))) == {KEY, ("p-2", "head")}
 
 
+def test_adapters_of_one_pair_are_one_drafters_traffic_and_no_pair_is_none() -> None:
+    def page(first: int, second: int) -> Scrape:
+        lines = []
+        for adapter, count in (("", first), ("tenor", second)):
+            labels = f'pair="p-1",drafter="head",adapter="{adapter}"'
+            lines.append(f"paceline_rounds_total{{{labels}}} {count}")
+            lines.append(f'paceline_accepted_tokens_total{{{labels},position="0"}} {count}')
+            lines.append(f'paceline_judged_tokens_total{{{labels},position="0"}} {count}')
+            lines.append(f'paceline_requests_total{{{labels},outcome="stop"}} {count}')
+        unready = 'pair="",drafter="",adapter="",outcome="unavailable"'
+        lines.append(f"paceline_requests_total{{{unready}}} {first}")
+        return parse("\n".join(lines) + "\n", at=1.0)
+
+    increases = Increases()
+    increases.update(page(1, 1))
+    moved = increases.update(page(4, 6))
+    assert moved == {KEY: Increase(Counts(8, 0, 0, 0, (8,), (8,)), {"stop": 8})}
+
+
 def test_a_server_without_traffic_is_an_empty_page() -> None:
     assert parse("", at=1.0).counters == {}
 
