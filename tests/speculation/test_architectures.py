@@ -16,14 +16,20 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from speculation.architectures import SERVED, Architecture
 from speculation.cache import ROOM
 from speculation.decoder import layout_of
-from speculation.drafters import Ask, Drafter, HeadDrafter, NgramDrafter, NoDrafter, Proposal
+from speculation.drafters import Ask, Drafter, HeadDrafter, NoDrafter, Proposal
 from speculation.engine import Engine
 from speculation.head import Head, head_config
 from speculation.sequence import Request
 from speculation.target import ModelFolderError, Target, load_target
-from tests.toys import ARCHITECTURES, toy_architecture_folder, toy_target_folder
+from tests.toys import (
+    ARCHITECTURES,
+    decode,
+    generated,
+    toy_architecture_folder,
+    toy_target_folder,
+)
 
-TOKENS, MAX_LEN, SLOTS = 44, 80, 3  # every window is 8 or 16
+TOKENS, MAX_LEN, SLOTS = 30, 80, 4  # every window is 8 or 16
 
 
 @cache
@@ -53,33 +59,14 @@ class Wobbly(NoDrafter):
         return Proposal(found, None)
 
 
-def generated(folder: Path) -> dict[str, list[int]]:
-    """Transformers' own greedy decoding, each prompt alone."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    found = {}
-    for number, prompt in enumerate(prompts()):
-        out = model.generate(
-            torch.tensor([prompt]),
-            attention_mask=torch.ones(1, len(prompt)),
-            max_new_tokens=TOKENS,
-            do_sample=False,
-            eos_token_id=None,
-        )
-        found[str(number)] = out[0, len(prompt) :].tolist()
-    return found
-
-
-def decoded(target: Target, drafter: Drafter, *, draft_len: int) -> dict[str, list[int]]:
-    engine = Engine(
-        target, {"x": drafter}, default="x", draft_len=draft_len, slots=SLOTS, max_len=MAX_LEN
-    )
-    for number, prompt in enumerate(prompts()):
-        engine.submit(Request(str(number), prompt, TOKENS))
-    tokens: dict[str, list[int]] = {str(number): [] for number in range(len(prompts()))}
-    while not engine.idle:
-        for event in engine.step():
-            tokens[event.id].extend(event.token_ids)
-    return tokens
+def decoded(target: Target, drafter: Drafter, lens: Sequence[int]) -> dict[str, list[int]]:
+    """Each prompt's tokens, side by side, at a K of its own."""
+    engine = Engine(target, {"x": drafter}, default="x", slots=SLOTS, max_len=MAX_LEN)
+    requests = [
+        Request(str(number), prompt, TOKENS, draft_len=length)
+        for number, (prompt, length) in enumerate(zip(prompts(), lens, strict=True))
+    ]
+    return decode(engine, requests)[0]
 
 
 @pytest.fixture(scope="module", params=sorted(ARCHITECTURES))
@@ -95,7 +82,7 @@ def target(folder: Path) -> Target:
 
 @pytest.fixture(scope="module")
 def plain(folder: Path) -> dict[str, list[int]]:
-    outputs = generated(folder)
+    outputs = generated(folder, prompts(), TOKENS)
     # Not one token for ever, which a wrong mask would give too.
     assert len({token for tokens in outputs.values() for token in tokens}) >= 10
     return outputs
@@ -104,10 +91,8 @@ def plain(folder: Path) -> dict[str, list[int]]:
 def test_greedy_output_is_generates_own_at_every_k_beyond_the_window(
     target: Target, plain: dict[str, list[int]]
 ) -> None:
-    assert decoded(target, NoDrafter(), draft_len=0) == plain
-    assert decoded(target, NgramDrafter(), draft_len=4) == plain
-    for draft_len in (1, 4, 16):
-        assert decoded(target, Wobbly(plain), draft_len=draft_len) == plain
+    for lens in ((0, 1, 4, 16), (16, 4, 0, 1)):
+        assert decoded(target, Wobbly(plain), lens) == plain
 
 
 def test_a_head_reads_any_architectures_states(target: Target, plain: dict[str, list[int]]) -> None:
@@ -115,7 +100,7 @@ def test_a_head_reads_any_architectures_states(target: Target, plain: dict[str, 
     head = Head(head_config(target, draft_vocab=60)).eval().requires_grad_(False)
     head.choose_tokens(torch.arange(0, 120, 2))
     drafter = HeadDrafter(head, target.embedding, rows=SLOTS, max_len=MAX_LEN)
-    assert decoded(target, drafter, draft_len=4) == plain
+    assert decoded(target, drafter, (4, 1, 2, 4)) == plain
 
 
 def test_logits_are_the_models_own_with_its_scales_and_caps(folder: Path, target: Target) -> None:
@@ -130,14 +115,14 @@ def test_logits_are_the_models_own_with_its_scales_and_caps(folder: Path, target
         assert target.logits(hidden[:, -1]).shape == (1, target.vocab_size)
 
 
-@pytest.mark.parametrize("name", ["mistral", "qwen2 sliding", "gemma2", "gemma3", "phi3"])
-def test_a_window_left_out_would_be_seen(name: str, tmp_path: Path) -> None:
-    kind, options = ARCHITECTURES[name]
-    folder = toy_architecture_folder(tmp_path / "toy", kind, **options)
-    target = load_target(folder, dtype="float32")
-    whole = dict.fromkeys(target.architecture.windows)
-    target.architecture = replace(target.architecture, windows=whole)
-    assert decoded(target, NoDrafter(), draft_len=0) != generated(folder)
+def test_a_window_left_out_would_be_seen(
+    target: Target, plain: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = target.architecture.windows
+    whole = replace(target.architecture, windows=dict.fromkeys(windows))
+    monkeypatch.setattr(target, "architecture", whole)
+    if any(windows.values()):
+        assert decoded(target, NoDrafter(), (0, 0, 0, 0)) != plain
 
 
 SMALL = {
@@ -153,12 +138,11 @@ def test_the_other_served_architectures_decode_as_generate_does(kind: str, tmp_p
     known = type(AutoConfig.for_model(kind))
     options = {name: value for name, value in SMALL.items() if hasattr(known, name)}
     folder = toy_architecture_folder(tmp_path / "toy", kind, **options)
-    plain = generated(folder)
+    plain = generated(folder, prompts(), TOKENS)
     assert len({token for tokens in plain.values() for token in tokens}) >= 10
     target = load_target(folder, dtype="float32")
-    assert decoded(target, NoDrafter(), draft_len=0) == plain
-    for draft_len in (1, 4, 16):
-        assert decoded(target, Wobbly(plain), draft_len=draft_len) == plain
+    for lens in ((0, 0, 0, 0), (0, 1, 4, 16), (16, 4, 0, 1)):
+        assert decoded(target, Wobbly(plain), lens) == plain
 
 
 def configured(folder: Path, kind: str, **options: Any) -> Path:
@@ -222,8 +206,8 @@ def test_the_frequencies_of_long_positions_are_served_up_to_where_they_change(
     folder = toy_architecture_folder(
         tmp_path / "toy", "phi3", rope_parameters=rope, original_max_position_embeddings=longest
     )
-    target, plain = load_target(folder, dtype="float32"), generated(folder)
-    assert decoded(target, Wobbly(plain), draft_len=16) == plain
+    target, plain = load_target(folder, dtype="float32"), generated(folder, prompts(), TOKENS)
+    assert decoded(target, Wobbly(plain), (16, 16, 16, 16)) == plain
     with pytest.raises(ModelFolderError, match=rf"phi3 .* at most {MAX_LEN}"):
         target.new_cache(rows=1, max_len=MAX_LEN + 1)
 

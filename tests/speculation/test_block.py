@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any
+from random import Random
 
+import numpy
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from speculation import reference
 from speculation.judging import VERIFICATIONS
 
 WIDTH, VOCAB = 3, 4
-mass = st.sampled_from([0.0, 1e-30, 0.05, 0.3, 1.0, 4.0])
+MASSES = (0.0, 1e-30, 0.05, 0.3, 1.0, 4.0)
+Round = tuple[list[list[float]], list[list[float]], list[int], list[float]]
 
 
-@st.composite
-def laws(draw: Any) -> list[float]:
+def some_law(rng: Random) -> list[float]:
     """A distribution with zeros, ties, one-hots and masses that all but vanish."""
-    masses = draw(st.lists(mass, min_size=VOCAB, max_size=VOCAB).filter(lambda m: sum(m) > 1e-3))
-    return [float(torch.tensor(each / sum(masses))) for each in masses]
+    masses = [rng.choice(MASSES) for _ in range(VOCAB)]
+    if sum(masses) < 1e-3:
+        masses[rng.randrange(VOCAB)] = 1.0
+    return [float(numpy.float32(each / sum(masses))) for each in masses]
 
 
-@st.composite
-def rounds(draw: Any) -> tuple[list[list[float]], list[list[float]], list[int], list[float]]:
-    target = [draw(laws()) for _ in range(WIDTH + 1)]
+def some_round(rng: Random) -> Round:
+    target = [some_law(rng) for _ in range(WIDTH + 1)]
     # Equal laws and one-hot drafts are met often, not by luck.
-    draft = [draw(st.one_of(laws(), st.just(target[place]))) for place in range(WIDTH)]
-    drafted = [
-        draw(st.sampled_from([t for t, prob in enumerate(law) if prob > 0])) for law in draft
-    ]
-    length = draw(st.integers(0, WIDTH))
-    uniform = st.floats(0, 1, exclude_max=True, width=32)
-    return target, draft, drafted[:length], [draw(uniform) for _ in range(length)]
+    draft = [rng.choice([some_law(rng), target[place]]) for place in range(WIDTH)]
+    drafted = [rng.choice([t for t, prob in enumerate(law) if prob > 0]) for law in draft]
+    length = rng.randint(0, WIDTH)
+    uniform = [rng.choice([0.0, rng.random(), 1 - 2**-24]) for _ in range(length)]
+    return target, draft, drafted[:length], uniform
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.parametrize("rows", [1, 3, 3000])
 @pytest.mark.parametrize("name", VERIFICATIONS)
-@given(st.lists(rounds(), min_size=1, max_size=4))
-def test_a_ragged_batch_is_verified_as_the_reference_says(name: str, batch: list[Any]) -> None:
+def test_a_ragged_batch_is_verified_as_the_reference_says(name: str, rows: int) -> None:
+    rng = Random(rows)
+    batch = [some_round(rng) for _ in range(rows)]
     plain = {"rejection": reference.verify, "block": reference.verify_block}[name]
     drafts = [round_[1] for round_ in batch]
     ids = [[*round_[2], *[0] * (WIDTH - len(round_[2]))] for round_ in batch]
@@ -52,11 +51,12 @@ def test_a_ragged_batch_is_verified_as_the_reference_says(name: str, batch: list
         torch.tensor(uniform, dtype=torch.float64),
     )
     assert torch.isfinite(law).all()
+    laws = law.tolist()
     for place, (target, draft, drafted, uniforms) in enumerate(batch):
         count, after = plain(target, draft, drafted, uniforms)
-        assert law[place].sum().item() == pytest.approx(1, abs=1e-5)
+        assert abs(sum(laws[place]) - 1) < 1e-5
         if int(kept[place]) == count:
-            assert law[place].tolist() == pytest.approx(after, abs=1e-4)
+            assert max(abs(a - b) for a, b in zip(laws[place], after, strict=True)) < 1e-4
             continue
         # Only where the draw met the chance to within rounding may they part.
         nudged = {

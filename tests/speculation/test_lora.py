@@ -18,10 +18,9 @@ from transformers import AutoModelForCausalLM
 from speculation.drafters import load_drafter
 from speculation.engine import Engine
 from speculation.lora_folder import CONFIG, WEIGHTS
-from speculation.records import Counts
 from speculation.sequence import Request
 from speculation.target import ModelFolderError, Target, load_target
-from tests.toys import ARCHITECTURES, toy_adapter_folder, toy_architecture_folder
+from tests.toys import ARCHITECTURES, decode, toy_adapter_folder, toy_architecture_folder
 
 TOKENS, MAX_LEN = 24, 96
 ADAPTERS: dict[str, dict[str, Any]] = {
@@ -336,15 +335,12 @@ def test_requests_of_several_adapters_share_an_engine_with_a_draft_and_a_prefix_
     engine = Engine(
         adapted.target, {"x": drafter}, default="x", slots=3, max_len=MAX_LEN, prefix_tokens=256
     )
-    tokens: dict[str, list[int]] = {}
-    kept: dict[str, Counts] = {}
-    for number, (prompt, name) in enumerate(zip(some_prompts(), CHOICES, strict=True)):
-        engine.submit(Request(str(number), tuple(prompt), TOKENS, adapter=name))
-    while not engine.idle:
-        for event in engine.step():
-            tokens.setdefault(event.id, []).extend(event.token_ids)
-            if event.counts is not None:
-                kept[event.id] = event.counts
+    requests = [
+        Request(str(number), tuple(prompt), TOKENS, adapter=name)
+        for number, (prompt, name) in enumerate(zip(some_prompts(), CHOICES, strict=True))
+    ]
+    tokens, last = decode(engine, requests)
+    kept = {key: event.counts for key, event in last.items() if event.counts is not None}
     assert [tokens[str(number)] for number in range(len(CHOICES))] == wanted
     if kind == "model":  # its own rows it drafts without a miss, adapted ones it cannot
         assert kept["1"].acceptance == 1.0

@@ -18,7 +18,7 @@ from speculation.sequence import Request
 from speculation.streams import Key, draw, race
 from speculation.target import Target, load_target
 from tests.speculation.histories import History, Sequence
-from tests.toys import toy_target_folder
+from tests.toys import decode, toy_target_folder
 
 VOCAB = 299
 ATOL = 1e-5  # of a probability: float32 sums in another order; a stale cache is off by 1e-3
@@ -247,11 +247,8 @@ def test_a_model_that_drafts_for_itself_is_always_accepted(tmp_path: Path, draft
     assert drafter.kind == "model"
     engine = Engine(target, {"x": drafter}, default="x", draft_len=draft_len, slots=3, max_len=100)
     prompts = [tuple(range(5, 5 + n)) for n in (3, 20, 9, 4, 31)]
-    for number, prompt in enumerate(prompts):
-        engine.submit(Request(str(number), prompt, 40))
-    counts = []
-    while not engine.idle:
-        counts += [event.counts for event in engine.step() if event.counts is not None]
+    _, last = decode(engine, [Request(str(n), p, 40) for n, p in enumerate(prompts)])
+    counts = [event.counts for event in last.values() if event.counts is not None]
     assert sum(each.drafted for each in counts) > 0
     assert all(each.accepted == each.drafted for each in counts)
 
@@ -263,9 +260,8 @@ def test_without_drafting_a_draft_costs_no_forward(tmp_path: Path) -> None:
     assert isinstance(drafter, ModelDrafter)
     drafter.draft.forward = None  # type: ignore[assignment,method-assign]  # not to be called
     engine = Engine(target, {"x": drafter}, default="x", draft_len=0, slots=1, max_len=100)
-    engine.submit(Request("0", (5, 6, 7), 10))
-    while not engine.idle:
-        engine.step()
+    tokens, _ = decode(engine, [Request("0", (5, 6, 7), 10)])
+    assert len(tokens["0"]) == 10
 
 
 @pytest.mark.slow
@@ -282,11 +278,9 @@ def test_the_real_model_drafting_for_itself_is_nearly_always_accepted(
     target = load_target(folder)
     drafter = load_drafter(folder, target, rows=2, max_len=200)
     engine = Engine(target, {"x": drafter}, default="x", draft_len=4, slots=2, max_len=200)
-    for number in range(3):
-        engine.submit(Request(str(number), tuple(range(900, 920 + 9 * number)), 50, sampling))
-    counts = []
-    while not engine.idle:
-        counts += [event.counts for event in engine.step() if event.counts is not None]
+    prompts = [tuple(range(900, 920 + 9 * number)) for number in range(3)]
+    _, last = decode(engine, [Request(str(n), p, 50, sampling) for n, p in enumerate(prompts)])
+    counts = [event.counts for event in last.values() if event.counts is not None]
     judged, accepted = (sum(getattr(c, name) for c in counts) for name in ("judged", "accepted"))
     assert judged > 80
     assert accepted > 0.95 * judged  # bfloat16 rounds differently at another batch width

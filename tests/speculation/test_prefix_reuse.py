@@ -12,21 +12,9 @@ from speculation.engine import Engine
 from speculation.prefixes import BLOCK
 from speculation.sequence import Event, Request
 from speculation.target import Target, load_target
-from tests.toys import toy_adapter_folder, toy_draft_folder, toy_target_folder
+from tests.toys import decode, toy_adapter_folder
 
 TOKENS = 24
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    home = tmp_path_factory.mktemp("toys")
-    target = toy_target_folder(home / "target")
-    return target, toy_draft_folder(target, home / "draft")
-
-
-@pytest.fixture(scope="module")
-def target(folders: tuple[Path, Path]) -> Target:
-    return load_target(folders[0])
 
 
 def prompts() -> list[tuple[int, ...]]:
@@ -41,15 +29,11 @@ def answers(target: Target, draft: Path | str, capacity: int) -> dict[str, tuple
     engine = Engine(
         target, {"x": drafter}, default="x", slots=2, max_len=160, prefix_tokens=capacity
     )
-    tokens: dict[str, list[int]] = {}
     found = {}
     for number, prompt in enumerate(prompts()):
-        engine.submit(Request(str(number), prompt, TOKENS))
-        while not engine.idle:
-            for event in engine.step():
-                tokens.setdefault(event.id, []).extend(event.token_ids)
-                if event.outcome is not None:
-                    found[event.id] = (tokens[event.id], event)
+        key = str(number)
+        tokens, last = decode(engine, [Request(key, prompt, TOKENS)])  # one after another
+        found[key] = (tokens[key], last[key])
     return found
 
 
