@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,20 +79,22 @@ def champion(
             "/api/2.0/mlflow/registered-models/alias",
             {"name": check_name(pairing), "alias": CHAMPION},
         )
-    if answer is None:
-        return None
-    version = answer["model_version"]
-    tags = {tag["key"]: tag.get("value", "") for tag in version.get("tags", [])}
-    source = SOURCE.fullmatch(version.get("source", ""))
+        if answer is None:
+            return None
+        with _read_as_mlflows(asking):
+            version = answer["model_version"]
+            number = int(version["version"])
+            tags = {str(tag["key"]): str(tag.get("value", "")) for tag in version.get("tags", [])}
+            source = SOURCE.fullmatch(version.get("source", ""))
     if not SAFE_PAIR_ID.fullmatch(tags.get(PAIR_ID, "")) or source is None:
         raise StoreError(
-            f"{pairing} v{version['version']} carries the alias {CHAMPION} and is no pair of "
+            f"{pairing} v{number} carries the alias {CHAMPION} and is no pair of "
             "Paceline's: promote a pair instead"
         )
     return RemotePair(
         url=url.rstrip("/"),
         pairing=pairing,
-        version=int(version["version"]),
+        version=number,
         pair_id=tags[PAIR_ID],
         release=tags.get(RELEASE, ""),
         draft_kind=tags.get(DRAFT_KIND, ""),
@@ -105,6 +107,7 @@ def champion(
 def download(
     pair: RemotePair,
     into: Path,
+    stopped: Callable[[], bool] = lambda: False,
     *,
     token: str | None = None,
     client: httpx.Client | None = None,
@@ -113,7 +116,8 @@ def download(
 
     `DigestError` or `ManifestError` when what is stored is not what was registered,
     `NotFoundError` when files are gone from the server, `StoreError` when it is away or this
-    machine's disk is full. A failure leaves what was in place before, and nothing half done.
+    machine's disk is full, or once `stopped()` is true, which is asked between two pieces. A
+    failure leaves what was in place before, and nothing half done.
     """
     place = into / pair.pair_id
     with locked(into / f".{pair.pair_id}.lock"):
@@ -124,7 +128,7 @@ def download(
         try:
             beside.mkdir(parents=True)
             with _client(pair.url, token, client) as asking:
-                _fetch(asking, pair, beside)
+                _fetch(asking, pair, beside, stopped)
             _settle(beside, place)
         except OSError as error:
             raise StoreError(f"{place}: the pair cannot be stored: {error.strerror}") from error
@@ -169,7 +173,9 @@ def _whole(place: Path, pair: RemotePair) -> bool:
     return True
 
 
-def _fetch(client: httpx.Client, pair: RemotePair, beside: Path) -> None:
+def _fetch(
+    client: httpx.Client, pair: RemotePair, beside: Path, stopped: Callable[[], bool]
+) -> None:
     root = _root(client, pair)
     _file(client, f"{root}/{FILE}", beside / FILE, limit_bytes=MANIFEST_LIMIT_BYTES)
     manifest = read_manifest(beside)
@@ -177,7 +183,7 @@ def _fetch(client: httpx.Client, pair: RemotePair, beside: Path) -> None:
     for name, digest in sorted(manifest.files.items()):
         if not name.startswith(SERVED):
             continue
-        got = _file(client, f"{root}/{name}", beside / name)
+        got = _file(client, f"{root}/{name}", beside / name, stopped=stopped)
         if got != digest:
             raise DigestError(
                 f"{pair.pairing} v{pair.version}: {name} has sha256 {got[:12]}… and was registered "
@@ -199,7 +205,8 @@ def _root(client: httpx.Client, pair: RemotePair) -> str:
     name = f"{pair.pairing} v{pair.version}"
     if found is None:
         raise NotFoundError(f"{name}: its files were deleted from MLflow ({pair.model_id})")
-    uri = urlsplit(str(found["model"]["info"]["artifact_uri"]))
+    with _read_as_mlflows(client):
+        uri = urlsplit(str(found["model"]["info"]["artifact_uri"]))
     if uri.scheme != "mlflow-artifacts":
         raise StoreError(
             f"{name}: its files are at {uri.geturl()}, which a serving host cannot read. Start the "
@@ -208,7 +215,14 @@ def _root(client: httpx.Client, pair: RemotePair) -> str:
     return f"/api/2.0/mlflow-artifacts/artifacts/{quote(uri.path.strip('/'))}"
 
 
-def _file(client: httpx.Client, address: str, path: Path, *, limit_bytes: int | None = None) -> str:
+def _file(
+    client: httpx.Client,
+    address: str,
+    path: Path,
+    *,
+    limit_bytes: int | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> str:
     """Stream one file to the disk and give its sha256."""
     path.parent.mkdir(parents=True, exist_ok=True)
     digest, size_bytes = hashlib.sha256(), 0
@@ -221,6 +235,8 @@ def _file(client: httpx.Client, address: str, path: Path, *, limit_bytes: int | 
                 size_bytes += len(piece)
                 if limit_bytes is not None and size_bytes > limit_bytes:
                     raise StoreError(f"{address}: is longer than {limit_bytes} bytes")
+                if stopped():
+                    raise StoreError(f"{address}: is wanted no longer")
                 digest.update(piece)
                 file.write(piece)
             file.flush()
@@ -245,12 +261,28 @@ def _answer(
     with _asked(client):
         answer = client.get(path, params=dict(parameters))
         if answer.status_code in (400, 404):  # 400 is its answer for a missing alias
-            code = answer.json().get("error_code", "")
+            with _read_as_mlflows(client):
+                code = answer.json().get("error_code", "")
             if code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
                 return None
         answer.raise_for_status()
-        read: dict[str, Any] = answer.json()
+        with _read_as_mlflows(client):
+            read: dict[str, Any] = answer.json()
+            if not isinstance(read, dict):
+                raise TypeError("no object")
         return read
+
+
+@contextmanager
+def _read_as_mlflows(client: httpx.Client) -> Iterator[None]:
+    """What is not shaped as MLflow shapes its answers (a proxy's page, say) is a `StoreError`."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise StoreError(
+            f"the registry at {client.base_url} does not answer as MLflow does "
+            f"({type(error).__name__}): check the URL, and what stands between"
+        ) from error
 
 
 @contextmanager

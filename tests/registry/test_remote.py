@@ -290,3 +290,48 @@ def test_only_a_registry_elsewhere_is_asked_through_a_proxy(
     monkeypatch.setattr("registry.door.httpx.get", ask)
     check_answers(url)
     assert asked == [not here]
+
+
+def answering(status: int, body: bytes) -> httpx.Client:
+    transport = httpx.MockTransport(lambda request: httpx.Response(status, content=body))
+    return httpx.Client(base_url="http://registry", transport=transport)
+
+
+OTHER_ANSWERS = {
+    "nothing": b"{}",
+    "null": b"null",
+    "a list": b"[]",
+    "a page": b"<html>sign in</html>",
+    "no text": b"\xff\xfe",
+    "deep": b"[" * 100_000,
+    "no version": b'{"model_version": {}}',
+    "a version that is a word": b'{"model_version": {"version": "one", "source": "models:/m-1"}}',
+    "a version that is text": b'{"model_version": "1"}',
+    "tags without keys": b'{"model_version": {"version": "1", "source": "m", "tags": [{}]}}',
+    "tags that are none": b'{"model_version": {"version": "1", "source": "m", "tags": null}}',
+    "a source that is a number": b'{"model_version": {"version": "1", "source": 3, "tags": []}}',
+    "a tag that is a number": b'{"model_version": {"version": "1", "source": "models:/m-1", "tags":'
+    b' [{"key": "paceline.pair_id", "value": 7}]}}',
+}
+
+
+@pytest.mark.parametrize("body", OTHER_ANSWERS.values(), ids=OTHER_ANSWERS)
+@pytest.mark.parametrize("status", [200, 404])
+def test_an_answer_that_is_none_of_mlflows_is_a_store_error(status: int, body: bytes) -> None:
+    with answering(status, body) as client, pytest.raises(StoreError, match="http://registry|pair"):
+        champion("http://registry", "docstrings", client=client)
+
+
+def test_a_download_that_is_wanted_no_longer_ends_between_two_pieces(
+    served: RemotePair, tmp_path: Path
+) -> None:
+    asked = []
+
+    def stopped() -> bool:
+        asked.append(True)
+        return True
+
+    with pytest.raises(StoreError, match="wanted no longer"):
+        download(served, tmp_path, stopped)
+    assert len(asked) == 1
+    assert names(tmp_path) in ([], [f".{served.pair_id}.lock"])
