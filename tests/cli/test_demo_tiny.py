@@ -90,6 +90,7 @@ def test_the_demo_killed_at_eleven_seeded_moments_finishes_with_one_of_everythin
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
         child.wait()
+    (home / "run" / "stack.json").unlink()  # of the one that was killed
     child = start(home)
     until(lambda: (home / "run" / "stack.json").exists(), child)
     os.killpg(child.pid, signal.SIGINT)  # as Ctrl-C in a terminal does
