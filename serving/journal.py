@@ -7,23 +7,32 @@ a power cut goes by them.
 from __future__ import annotations
 
 import json
+import logging
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+log = logging.getLogger("paceline.serving")
 
 FOUND = "found"  # the alias names a pair that is not served
 DOWNLOADED = "downloaded"  # it lies whole in the pairs' folder
 LOADED = "loaded"  # checked and in memory
 PROBED = "probed"  # it has answered
 SWITCHED = "switched"  # new requests take it
+RESUMED = "resumed"  # served again from the local copy: a start, or a swap that failed
 FREED = "freed"  # the pair before it is let go
 FAILED = "failed"  # it was given up; the pair before it serves on
-ABANDONED = "abandoned"  # the process ended in the middle; said by the next start
+ABANDONED = "abandoned"  # the process ended in the middle; `why` is the step it had reached
+ASKED = "asked to end"  # `why` of one that was ended in order
 
 OPEN = (FOUND, DOWNLOADED, LOADED, PROBED)
-MOST_LINES = 2000  # kept when a start finds more
+IN_HAND = (DOWNLOADED, LOADED)  # what follows is the pair's own doing: loading it, trying it
+MOST_LINES = 2000  # kept when a start finds more, beside the switches that still matter
+PAIRS_KEPT = 4  # the latest that were switched to, also on the disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,26 +45,48 @@ class Step:
 
 
 class Journal:
-    """Appends steps, and tells what the last process left. One process at a time."""
+    """Appends steps, and tells what the last process left. One process at a time, any thread.
+
+    A disk that takes nothing does not keep it from being read and begun.
+    """
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
         self.path, self._clock = path, clock
-        self.steps = _read(path)
-        if len(self.steps) > MOST_LINES or _torn(path):
-            self.steps = self.steps[-MOST_LINES:]
-            self._rewrite()
-        if self.unfinished is not None:
-            self.write(ABANDONED, self.unfinished.pair, self.unfinished.version)
+        self._writing = threading.Lock()
+        self.steps, whole = _read(path)
+        self._torn = not whole  # the file's last line is no line
+        try:
+            if len(self.steps) > MOST_LINES or self._torn:
+                self.steps = _kept(self.steps)
+                self._rewrite()
+                self._torn = False
+            if (left := self.unfinished) is not None:
+                self.write(ABANDONED, left.pair, left.version, left.step)
+        except OSError as error:
+            log.warning("the journal %s cannot be written: %s", path, error.strerror)
 
     def write(self, step: str, pair: str, version: str, why: str = "") -> Step:
-        """Append one step. Raises OSError when the disk takes nothing."""
+        """Append one step. Raises OSError when the disk takes nothing; then nothing was written."""
         entry = Step(self._clock(), step, pair, version, why)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(entry)) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self.steps.append(entry)
+        with self._writing:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab") as file:
+                size = file.tell()
+                try:
+                    # What a write has left that neither succeeded nor could be taken back.
+                    file.write(b"\n" if self._torn else b"")
+                    file.write(json.dumps(asdict(entry)).encode() + b"\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+                except OSError:
+                    self._torn = True
+                    with suppress(OSError):
+                        file.truncate(size)
+                    raise
+            if size == 0:
+                _sync(self.path.parent)
+            self._torn = False
+            self.steps.append(entry)
         return entry
 
     @property
@@ -70,30 +101,67 @@ class Journal:
         return next((step for step in reversed(self.steps) if step.step == SWITCHED), None)
 
     def switched(self) -> list[str]:
-        """Pairs that were served, the latest first, each once."""
-        pairs = [step.pair for step in reversed(self.steps) if step.step == SWITCHED]
-        return list(dict.fromkeys(pairs))
+        """Pairs that were served, the latest first."""
+        return _switched(self.steps)
+
+    def crashes(self, pair: str, version: str) -> int:
+        """How often a process has ended while it loaded or tried this pair, since any was served
+        newly or this one again."""
+        count = 0
+        for step in reversed(self.steps):
+            own = (step.pair, step.version) == (pair, version)
+            if step.step == SWITCHED or (own and step.step == RESUMED):
+                break
+            count += own and step.step == ABANDONED and step.why in IN_HAND
+        return count
 
     def _rewrite(self) -> None:
         beside = self.path.with_suffix(".partial")
         lines = [json.dumps(asdict(step)) + "\n" for step in self.steps]
-        beside.write_text("".join(lines), encoding="utf-8")
+        with beside.open("w", encoding="utf-8") as file:
+            file.writelines(lines)
+            file.flush()
+            os.fsync(file.fileno())
         beside.replace(self.path)
+        _sync(self.path.parent)
 
 
-def _read(path: Path) -> list[Step]:
+def _switched(steps: Sequence[Step]) -> list[str]:
+    pairs = [step.pair for step in reversed(steps) if step.step == SWITCHED]
+    return list(dict.fromkeys(pairs))
+
+
+def _kept(steps: Sequence[Step]) -> list[Step]:
+    """The latest lines, and of those before them the switches to the pairs that are kept."""
+    old, late = steps[:-MOST_LINES], steps[-MOST_LINES:]
+    wanted = set(_switched(steps)[:PAIRS_KEPT]) - set(_switched(late))
+    last = {step.pair: step for step in old if step.step == SWITCHED and step.pair in wanted}
+    return [*sorted(last.values(), key=lambda step: step.at), *late]
+
+
+def _read(path: Path) -> tuple[list[Step], bool]:
+    """The steps, and whether the file ends with a whole line."""
     try:
-        lines = path.read_bytes().splitlines()
+        stored = path.read_bytes()
     except FileNotFoundError:
-        return []
-    steps = []
-    for line in lines:
-        try:
-            steps.append(Step(**json.loads(line)))
-        except (ValueError, TypeError):  # torn by a crash
-            continue
-    return steps
+        return [], True
+    return list(filter(None, map(_step, stored.splitlines()))), stored[-1:] in (b"", b"\n")
 
 
-def _torn(path: Path) -> bool:
-    return path.is_file() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
+def _step(line: bytes) -> Step | None:
+    try:
+        step = Step(**json.loads(line))
+    except (ValueError, TypeError, RecursionError):  # torn by a crash
+        return None
+    texts = (step.step, step.pair, step.version, step.why)
+    sound = isinstance(step.at, int | float) and all(isinstance(text, str) for text in texts)
+    return step if sound else None
+
+
+def _sync(folder: Path) -> None:
+    """Force a folder's new names to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
