@@ -93,11 +93,11 @@ def _api_routes(service: Service, doors: Doors) -> list[Route]:
             try:
                 body = await read_bytes(request, service.settings.body_bytes)
                 ask = read(read_body(body))
-                ticket = await service.admit(ask)
+                group = await service.admit(ask)
             except BadRequest:
                 service.refused("invalid")
                 raise
-            answer = Answer.to(ask, ticket, service.settings.model)
+            answer = Answer.to(ask, group.tickets[0], service.settings.model)
             return Reply(answer, service.worker, deadline_seconds=service.settings.deadline_seconds)
 
         return handle

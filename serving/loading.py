@@ -162,6 +162,11 @@ class Loaded:
         assert self._engine is not None, "start() comes first"
         return self._engine
 
+    @property
+    def running(self) -> Engine | None:
+        """The engine, from whatever thread; None while there is none. To be read only."""
+        return self._engine
+
     def length(self, asked: int | None, *, seeded: bool) -> int | None:
         """The K that a request's engine is told; None lets it adapt.
 

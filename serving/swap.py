@@ -30,7 +30,8 @@ from serving import journal as steps
 from serving.journal import Journal
 from serving.loading import Host, Loaded, RefusedPairError, registered_arm
 from serving.passing import in_passing_thread
-from serving.service import ProbeError, Service
+from serving.probing import ProbeError
+from serving.service import Service
 from speculation.records import Alarm
 
 log = logging.getLogger("paceline.serving")

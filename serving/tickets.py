@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
-from serving.loading import Arm, Loaded
+from serving.arms import Arm
+from serving.loading import Loaded
 from speculation.sequence import Event, Request
 
 Why = Literal["gone", "deadline", "ended"]  # its client left, its time is over, the server ends
@@ -48,6 +49,13 @@ class Ticket:
     ended: bool = False
     left: Why | None = None  # why it was given up, if it was
     emitted: list[int] = field(default_factory=list)  # token ids so far
+    draft_len: int = field(init=False)  # the K asked for, or configured; its pace may take less
+
+    def __post_init__(self) -> None:
+        asked = self.request.draft_len
+        # Of an arm without a draft 0, whatever was asked for. Fixed now: an operator may steer.
+        known = self.loaded.draft_len if asked is None else asked
+        self.draft_len = 0 if self.arm.kind == "none" else known
 
     @property
     def tokens(self) -> int:
@@ -58,13 +66,6 @@ class Ticket:
     def arm(self) -> Arm:
         name = self.request.drafter
         return self.loaded.default if name is None else self.loaded.arms[name]
-
-    @property
-    def draft_len(self) -> int:
-        """K; of an arm without a draft 0, whatever was asked for."""
-        if self.arm.kind == "none":
-            return 0
-        return self.loaded.draft_len if self.request.draft_len is None else self.request.draft_len
 
     def outcome(self, last: Event) -> str:
         """The one word for how it ended; `last` is what the engine says.

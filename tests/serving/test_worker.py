@@ -52,8 +52,16 @@ def run(
     return ended
 
 
-async def last(worker: Worker, ticket: Ticket) -> Event:
-    while (event := await worker.event(ticket)).outcome is None:
+def submit(worker: Worker, loaded: Loaded, *requests: Request) -> list[Ticket]:
+    return [worker.submit([request], loaded).tickets[0] for request in requests]
+
+
+async def following(ticket: Ticket) -> Event:
+    return (await ticket.events.get())[1]
+
+
+async def last(ticket: Ticket) -> Event:
+    while (event := await following(ticket)).outcome is None:
         pass
     return event
 
@@ -76,9 +84,9 @@ def test_a_model_that_loads_beside_changes_no_answer(loaded: Loaded) -> None:
     ]
 
     async def answers(worker: Worker) -> list[list[int]]:
-        tickets = [worker.submit(request, loaded) for request in requests]
+        tickets = submit(worker, loaded, *requests)
         for ticket in tickets:
-            assert (await last(worker, ticket)).outcome in ("length", "stop")
+            assert (await last(ticket)).outcome in ("length", "stop")
         return [ticket.emitted for ticket in tickets]
 
     async def job(worker: Worker) -> None:
@@ -94,8 +102,8 @@ def test_a_model_that_loads_beside_changes_no_answer(loaded: Loaded) -> None:
 def test_every_ticket_ends_once_whatever_becomes_of_it(loaded: Loaded) -> None:
     async def job(worker: Worker) -> None:
         await worker.open(loaded)
-        tickets = [worker.submit(Request(str(n), (9,), 60), loaded) for n in range(6)]
-        await worker.event(tickets[0])
+        tickets = submit(worker, loaded, *[Request(str(n), (9,), 60) for n in range(6)])
+        await following(tickets[0])
         worker.cancel(tickets[0])  # it runs
         worker.cancel(tickets[5])  # it waits
         worker.cancel(tickets[5])
@@ -121,8 +129,7 @@ def test_a_step_that_fails_ends_those_inside_and_those_who_wait_are_served(
             return step()
 
         loaded.engine.step = failing  # type: ignore[method-assign]  # a test's fault
-        for n in range(5):
-            worker.submit(Request(str(n), (9,), 60), loaded)
+        submit(worker, loaded, *[Request(str(n), (9,), 60) for n in range(5)])
         await worker.drained()
         assert worker.dead is None
 
@@ -139,10 +146,10 @@ def test_an_engine_that_cannot_be_made_again_is_said_to_be_dead(
 
     async def job(worker: Worker) -> None:
         await worker.open(loaded)
+        worker.switch(loaded)
         monkeypatch.setattr(loaded, "restart", broken)
         loaded.engine.step = broken  # type: ignore[method-assign]  # a test's fault
-        for n in range(4):
-            worker.submit(Request(str(n), (9,), 60), loaded)
+        submit(worker, loaded, *[Request(str(n), (9,), 60) for n in range(4)])
         await worker.drained()
         while worker.dead is None:
             await asyncio.sleep(0.01)
@@ -160,15 +167,15 @@ def test_a_lane_that_is_left_is_let_go_when_its_last_request_ends(
     async def job(worker: Worker) -> None:
         await worker.open(loaded)
         assert worker.switch(loaded).done()
-        old = worker.submit(Request("old", (9,), 100), loaded)
-        await worker.event(old)
+        (old,) = submit(worker, loaded, Request("old", (9,), 100))
+        await following(old)
         await worker.open(second)
         gone = worker.switch(second)
-        new = worker.submit(Request("new", (9,), 100), second)
+        (new,) = submit(worker, second, Request("new", (9,), 100))
         assert not gone.done()
-        assert (await last(worker, old)).outcome == "length"
+        assert (await last(old)).outcome == "length"
         await gone
-        assert (await last(worker, new)).outcome == "length"
+        assert (await last(new)).outcome == "length"
         assert old.emitted[:90] == new.emitted[:90]
 
     run(job)
@@ -179,19 +186,20 @@ def test_the_queue_is_bounded_by_tokens_and_says_when_to_come_back(loaded: Loade
         await worker.open(loaded)
         blocked = asyncio.Event()
         pause = asyncio.ensure_future(worker.call(lambda: blocked_wait(blocked)))
-        for n in range(3):
-            worker.submit(Request(str(n), (9,), 29), loaded)
-        with pytest.raises(QueueFullError) as caught:
-            worker.submit(Request("one too many", (9,), 29), loaded)
+        submit(worker, loaded, *[Request(str(n), (9,), 29) for n in range(3)])
+        with pytest.raises(QueueFullError) as caught, worker.room(30):
+            raise AssertionError("one too many")
         assert 1 <= caught.value.retry_seconds <= 60
         blocked.set()
         await pause
         await worker.drained()
-        worker.submit(Request("later", (9,), 29), loaded)
-        await worker.drained()
+        assert worker.waiting_tokens == 0
+        with worker.room(1000):  # nobody waits
+            assert worker.waiting_tokens == 1000
+        assert worker.waiting_tokens == 0
 
     def blocked_wait(blocked: asyncio.Event) -> None:
         while not blocked.is_set():
             time.sleep(0.005)
 
-    assert len(run(job, queue_tokens=100)) == 4
+    assert len(run(job, queue_tokens=100)) == 3
