@@ -4,114 +4,151 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
-from transformers import AutoModelForCausalLM
 
 from speculation.drafters import load_drafter
 from speculation.engine import Engine
-from speculation.records import Counts, Prompt, pool
+from speculation.records import Prompt
 from speculation.sampling import Sampling
 from speculation.sequence import Request
-from speculation.target import load_target
-from tests.toys import toy_draft_folder, toy_target_folder
+from speculation.target import Target, load_target
+from tests.toys import (
+    Told,
+    counts_of,
+    events_of,
+    generated,
+    parting_gaps,
+    tokens_of,
+    toy_draft_folder,
+    toy_target_folder,
+)
 
 PROMPTS = [tuple(range(4 + 3 * n, 12 + 7 * n)) for n in range(5)]  # of five lengths
 TOKENS = 24
-ROWS, MAX_LEN = 3, 96
+ROWS, MAX_LEN = 4, 96
+CLOSE = 0.1  # nats: a few of bfloat16's steps at the size of these logits
 
 
-def decoded(engine: Engine, requests: Sequence[Request]) -> tuple[dict[str, list[int]], Counts]:
-    """What each request got, and what it took together."""
-    for request in requests:
-        engine.submit(request)
-    tokens: dict[str, list[int]] = {request.id: [] for request in requests}
-    counts = []
-    while not engine.idle:
-        for event in engine.step():
-            tokens[event.id].extend(event.token_ids)
-            if event.counts is not None:
-                counts.append(event.counts)
-    return tokens, pool(counts)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toy_target_folder(tmp_path_factory.mktemp("toys") / "target")
 
 
-@pytest.mark.parametrize("kind", ["none", "ngram", "head"])
-@pytest.mark.parametrize("draft_len", [1, 5])
-def test_greedy_output_is_the_targets_own(
-    device: str, kind: str, draft_len: int, tmp_path: Path
-) -> None:
-    folder = toy_target_folder(tmp_path / "target")
-    draft = str(toy_draft_folder(folder, tmp_path / "draft")) if kind == "head" else kind
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    torch.nn.Module.to(model, torch.device(device))  # transformers' own decorator hides types
-    wanted = {}
-    for number, prompt in enumerate(PROMPTS):
-        out = model.generate(
-            torch.tensor([prompt], device=device),
-            attention_mask=torch.ones(1, len(prompt), device=device),
-            max_new_tokens=TOKENS,
-            do_sample=False,
-            eos_token_id=None,
-        )
-        wanted[str(number)] = out[0, len(prompt) :].tolist()
-    target = load_target(folder, dtype="float32", device=device)
-    drafter = load_drafter(draft, target, rows=ROWS, max_len=MAX_LEN)
-    engine = Engine(
-        target, {"x": drafter}, default="x", draft_len=draft_len, slots=ROWS, max_len=MAX_LEN
+@pytest.fixture(scope="module")
+def draft(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toy_draft_folder(folder, tmp_path_factory.mktemp("toys") / "draft")
+
+
+DRAFTS = ("none", "ngram", "head", "model")  # the last is the target, drafting for itself
+CHOICES = [("none", 0), ("ngram", 4), ("head", 1), ("head", 5), ("model", 1), ("model", 5)]
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def dtype(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def engine_of(target: Target, folder: Path, draft: Path, *, slots: int) -> Engine:
+    """With every kind of drafter."""
+    places = {"head": draft, "model": folder}
+    drafters = {
+        kind: load_drafter(places.get(kind, kind), target, rows=slots, max_len=MAX_LEN)
+        for kind in DRAFTS
+    }
+    return Engine(target, drafters, default="none", slots=slots, max_len=MAX_LEN)
+
+
+def plainly(engine: Engine, **more: Any) -> Told:
+    """What each prompt gets alone and undrafted."""
+    return events_of(
+        engine,
+        [Request(str(n), p, TOKENS, drafter="none", **more) for n, p in enumerate(PROMPTS)],
     )
-    tokens, counts = decoded(engine, [Request(str(n), p, TOKENS) for n, p in enumerate(PROMPTS)])
-    assert tokens == wanted
-    assert (counts.judged > 0) == (kind != "none")
 
 
-def test_a_seed_gives_the_same_output_again(device: str, tmp_path: Path) -> None:
-    folder = toy_target_folder(tmp_path / "target")
-    draft = toy_draft_folder(folder, tmp_path / "draft")
+def drafted(engine: Engine, sampling: Sequence[Sampling]) -> dict[tuple[str, int], Told]:
+    """What each prompt gets with each of `CHOICES`, all side by side."""
+    told = events_of(
+        engine,
+        [
+            Request(f"{kind}/{length}/{n}", p, TOKENS, s, drafter=kind, draft_len=length)
+            for kind, length in CHOICES
+            for n, (p, s) in enumerate(zip(PROMPTS, sampling, strict=True))
+        ],
+    )
+    return {
+        (kind, length): {str(n): told[f"{kind}/{length}/{n}"] for n in range(len(PROMPTS))}
+        for kind, length in CHOICES
+    }
+
+
+GREEDY = [Sampling()] * len(PROMPTS)
+
+
+def test_float32_greedy_output_is_the_targets_own(device: str, folder: Path, draft: Path) -> None:
     target = load_target(folder, dtype="float32", device=device)
-    drafter = load_drafter(draft, target, rows=ROWS, max_len=MAX_LEN)
-    engine = Engine(target, {"x": drafter}, default="x", slots=ROWS, max_len=MAX_LEN)
-
-    def drawn(name: str, seed: int) -> dict[str, list[int]]:
-        asked = Sampling(temperature=1.0, seed=seed)
-        tokens, _ = decoded(engine, [Request(name, PROMPTS[0], TOKENS, sampling=asked)])
-        return tokens
-
-    assert list(drawn("a", 1).values()) == list(drawn("b", 1).values())
-    assert list(drawn("c", 1).values()) != list(drawn("d", 2).values())
+    wanted = generated(folder, PROMPTS, TOKENS, device=device)
+    for (kind, length), told in drafted(
+        engine_of(target, folder, draft, slots=ROWS), GREEDY
+    ).items():
+        assert tokens_of(told) == wanted, (kind, length)
+        assert (counts_of(told).judged > 0) == (kind != "none")
+        if kind == "model":
+            assert counts_of(told).acceptance == 1.0
 
 
-@pytest.mark.parametrize("more", [{}, {"top_p": 0.9, "presence_penalty": 0.5, "min_tokens": 4}])
-def test_a_seeds_output_depends_on_neither_draft_nor_k_nor_batch(
-    device: str, tmp_path: Path, more: dict[str, float]
+def test_bfloat16_parts_only_where_plain_decoding_hardly_preferred_its_token(
+    device: str, folder: Path, draft: Path
 ) -> None:
-    folder = toy_target_folder(tmp_path / "target")
-    draft = toy_draft_folder(folder, tmp_path / "draft")
+    """Equality is not promised: sums in another order round to another of bfloat16's few values."""
+    target = load_target(folder, dtype="bfloat16", device=device)
+    plain = plainly(engine_of(target, folder, draft, slots=1), logprobs=2)
+    for (kind, length), told in drafted(
+        engine_of(target, folder, draft, slots=ROWS), GREEDY
+    ).items():
+        gaps = parting_gaps(plain, told)
+        print(f"{device} {kind} {length}: {len(PROMPTS) - len(gaps)} of {len(PROMPTS)}, {gaps}")
+        assert all(gap < CLOSE for gap in gaps.values())
+        assert (counts_of(told).judged > 0) == (kind != "none")
+        if kind == "model":
+            assert (counts_of(told).acceptance or 0.0) > 0.9
+
+
+def test_a_seed_gives_the_same_output_again(
+    device: str, dtype: str, folder: Path, draft: Path
+) -> None:
+    target = load_target(folder, dtype=dtype, device=device)
+    engine = engine_of(target, folder, draft, slots=ROWS)
+
+    def drawn(seed: int) -> list[int]:
+        sampling = Sampling(temperature=1.0, seed=seed)
+        request = Request("0", PROMPTS[0], TOKENS, sampling, drafter="head")
+        return tokens_of(events_of(engine, [request]))["0"]
+
+    assert drawn(1) == drawn(1)
+    assert drawn(1) != drawn(2)
+
+
+def test_a_seeds_output_depends_on_neither_draft_nor_k_nor_batch(
+    device: str, folder: Path, draft: Path
+) -> None:
     target = load_target(folder, dtype="float32", device=device)
-
-    def drawn(kind: str | Path, draft_len: int, slots: int) -> tuple[dict[str, list[int]], Counts]:
-        drafter = load_drafter(kind, target, rows=slots, max_len=MAX_LEN)
-        engine = Engine(
-            target, {"x": drafter}, default="x", draft_len=draft_len, slots=slots, max_len=MAX_LEN
-        )
-        asked = [
-            Request(
-                str(n),
-                prompt,
-                TOKENS,
-                sampling=Sampling(temperature=0.8, seed=n, **more),  # type: ignore[arg-type]  # floats and ints by name
-                stop_ids=frozenset({5}),
-            )
-            for n, prompt in enumerate(PROMPTS)
-        ]
-        return decoded(engine, asked)
-
-    plain, _ = drawn("none", 0, 1)
-    for kind, draft_len, slots in ((draft, 1, 1), (draft, 7, 3), ("ngram", 4, 2), (folder, 4, 3)):
-        found, counts = drawn(kind, draft_len, slots)
-        assert found == plain
-        if kind == folder:  # the target drafts for itself, with the same noise: all is kept
-            assert counts.acceptance == 1.0
+    more: list[dict[str, Any]] = [{}, {"top_p": 0.9, "presence_penalty": 0.5, "min_tokens": 4}]
+    sampling = [Sampling(temperature=0.8, seed=n, **more[n % 2]) for n in range(len(PROMPTS))]
+    alone = engine_of(target, folder, draft, slots=1)
+    requests = [
+        Request(str(n), p, TOKENS, s)
+        for n, (p, s) in enumerate(zip(PROMPTS, sampling, strict=True))
+    ]
+    plain = tokens_of(events_of(alone, requests))
+    for (kind, length), told in drafted(
+        engine_of(target, folder, draft, slots=ROWS), sampling
+    ).items():
+        assert tokens_of(told) == plain, (kind, length)
+        if kind == "model":  # with the same noise all is kept
+            assert counts_of(told).acceptance == 1.0
 
 
 def test_a_head_learns_where_it_is_trained(device: str, tmp_path: Path) -> None:
@@ -127,15 +164,14 @@ def test_a_head_learns_where_it_is_trained(device: str, tmp_path: Path) -> None:
         learning_rate=5e-3,
     )
     folder = toy_target_folder(tmp_path / "target", seed=3, spread=0.15)
-    asked = [
+    prompts = [
         Prompt(f"{n}", ({"role": "user", "content": f"the {n} fox jumps over {n * 7 % 13}"},))
         for n in range(120)
     ]
-    answers = regenerate(folder, asked, tmp_path / "answers", recipe=recipe, device=device)
-    draft = distill(folder, answers, tmp_path / "out", recipe=recipe, device=device)
+    answers = regenerate(folder, prompts, tmp_path / "answers", recipe=recipe, device=device)
+    trained = distill(folder, answers, tmp_path / "out", recipe=recipe, device=device)
     target = load_target(folder, device=device)
-    drafter = load_drafter(str(draft), target, rows=ROWS, max_len=MAX_LEN)
-    engine = Engine(target, {"x": drafter}, default="x", draft_len=1, slots=ROWS, max_len=MAX_LEN)
-    _, counts = decoded(engine, [Request(str(n), p, TOKENS) for n, p in enumerate(PROMPTS)])
+    told = drafted(engine_of(target, folder, trained, slots=ROWS), GREEDY)["head", 1]
+    counts = counts_of(told)
     assert counts.acceptance is not None
     assert counts.acceptance > 0.3  # an untrained head is kept less than one time in a hundred

@@ -18,6 +18,7 @@ from transformers import (
 
 from speculation.engine import Engine
 from speculation.head import Head, head_config, save_head
+from speculation.records import Counts, pool
 from speculation.sequence import Event, Request
 from speculation.target import Target, load_target
 
@@ -152,21 +153,48 @@ def toy_adapter_folder(base: Path, folder: Path, *, seed: int = 0, **options: An
     return folder
 
 
-Decoded = tuple[dict[str, list[int]], dict[str, Event]]
+Told = dict[str, list[Event]]  # by request, all that it was told
 
 
-def decode(engine: Engine, requests: Sequence[Request]) -> Decoded:
-    """By request, all tokens it got and its last event."""
-    tokens: dict[str, list[int]] = {request.id: [] for request in requests}
-    last: dict[str, Event] = {}
+def events_of(engine: Engine, requests: Sequence[Request]) -> Told:
     for request in requests:
         engine.submit(request)
+    told: Told = {request.id: [] for request in requests}
     while not engine.idle:
         for event in engine.step():
-            tokens[event.id].extend(event.token_ids)
-            if event.outcome is not None:
-                last[event.id] = event
-    return tokens, last
+            told[event.id].append(event)
+    return told
+
+
+def tokens_of(told: Told) -> dict[str, list[int]]:
+    return {key: [t for event in events for t in event.token_ids] for key, events in told.items()}
+
+
+def counts_of(told: Told) -> Counts:
+    """Of all requests together."""
+    return pool([counts for events in told.values() if (counts := events[-1].counts) is not None])
+
+
+def decode(
+    engine: Engine, requests: Sequence[Request]
+) -> tuple[dict[str, list[int]], dict[str, Event]]:
+    """By request, all tokens it got and its last event."""
+    told = events_of(engine, requests)
+    return tokens_of(told), {key: events[-1] for key, events in told.items()}
+
+
+def parting_gaps(plain: Told, other: Told) -> dict[str, float]:
+    """Of each request whose tokens differ, how many nats lay between plain decoding's two likeliest
+    tokens where they first do. `plain` was asked for the two log-probabilities."""
+    gaps = {}
+    tokens, found = tokens_of(plain), tokens_of(other)
+    for key, events in plain.items():
+        pairs = zip(tokens[key], found[key], strict=True)
+        place = next((n for n, (a, b) in enumerate(pairs) if a != b), None)
+        if place is not None:
+            (_, first), (_, second) = [each for e in events for each in e.logprobs][place].top[:2]
+            gaps[key] = first - second
+    return gaps
 
 
 def generated(

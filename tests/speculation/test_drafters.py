@@ -103,7 +103,7 @@ def check_against(
         assert draw(law, torch.tensor(uniforms, dtype=torch.float64)).tolist() == ids
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @torch.inference_mode()
 def test_through_a_long_life_a_head_drafts_what_it_would_from_scratch(
     target: Target, head: Head, seed: int

@@ -180,12 +180,6 @@ def test_the_joint_law_is_the_targets_over_ten_times_as_many_answers(
     assert min(found.values()) > ALPHA, found
 
 
-@pytest.mark.parametrize("kind", ["one_hot", "sampled"])
-def test_block_verification_has_the_same_joint_law(toys: Toys, kind: str) -> None:
-    found = p_values(toys.target, partial(toys.drafter, kind), toys.laws, ALL, verification="block")
-    assert min(found.values()) > ALPHA, found
-
-
 SLOW = pytest.mark.slow
 
 
@@ -216,6 +210,12 @@ def table() -> TableTarget:
 @cache
 def table_laws() -> dict[str, Answers]:
     return laws_of(table().after)
+
+
+def test_block_verification_has_the_same_joint_law() -> None:
+    """Many answers of one parameter: a fault shows only where a late token makes good for an early
+    one. The other parameters change the laws, not how they are compared."""
+    assert table_fit("temperature", verification="block", answers=2000) > ALPHA
 
 
 @pytest.mark.parametrize("draft_len", [1, 2, 8])

@@ -80,7 +80,7 @@ def check_against(draft: Target, asks: list[Ask], proposal: Proposal) -> None:
             assert draw(law, torch.tensor(uniforms, dtype=torch.float64)).tolist() == ids
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @torch.inference_mode()
 def test_through_a_long_life_it_drafts_what_it_would_say_from_scratch(
     draft: Target, seed: int

@@ -15,9 +15,9 @@ from transformers import AutoTokenizer
 
 from speculation.drafters import NoDrafter, load_drafter
 from speculation.engine import Engine
-from speculation.records import pool
-from speculation.sequence import Event, Request
+from speculation.sequence import Request
 from speculation.target import Target, load_target
+from tests.toys import Told, counts_of, events_of, parting_gaps
 from training.corpus import documented, standard_library
 from training.smollm2 import unpack
 
@@ -25,8 +25,6 @@ pytestmark = pytest.mark.slow
 DRAFT = Path(__file__).resolve().parents[2] / "examples" / "docstrings" / "draft"
 MAX_LEN = 400
 CLOSE = {"float32": 1e-4, "bfloat16": 0.5}  # nats between plain's two likeliest tokens
-
-Decoded = dict[str, tuple[list[int], list[Event]]]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +44,7 @@ def prompts(folder: Path) -> list[tuple[int, ...]]:
     return found[:: len(found) // 12][:12]
 
 
-def decode(
+def told(
     target: Target,
     draft: Path | str,
     prompts: Sequence[tuple[int, ...]],
@@ -54,39 +52,15 @@ def decode(
     draft_len: int,
     tokens: int,
     slots: int,
-) -> Decoded:
+) -> Told:
     drafter = (
         NoDrafter() if draft_len == 0 else load_drafter(draft, target, rows=slots, max_len=MAX_LEN)
     )
     engine = Engine(
         target, {"x": drafter}, default="x", draft_len=draft_len, slots=slots, max_len=MAX_LEN
     )
-    for number, prompt in enumerate(prompts):
-        engine.submit(Request(str(number), prompt, tokens, logprobs=2))
-    found: Decoded = {str(number): ([], []) for number in range(len(prompts))}
-    while not engine.idle:
-        for event in engine.step():
-            found[event.id][0].extend(event.token_ids)
-            found[event.id][1].append(event)
-    return found
-
-
-def gap(plain: list[Event], place: int) -> float:
-    """Nats between plain decoding's two likeliest tokens at a position."""
-    each = [logprobs for event in plain for logprobs in event.logprobs][place]
-    (_, first), (_, second) = each.top[:2]
-    return first - second
-
-
-def first_differences(plain: Decoded, other: Decoded) -> list[float]:
-    """Of each answer that differs, plain's gap where it first does."""
-    gaps = []
-    for key, (tokens, events) in plain.items():
-        pairs = zip(tokens, other[key][0], strict=True)
-        place = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
-        if place is not None:
-            gaps.append(gap(events, place))
-    return gaps
+    requests = [Request(str(n), prompt, tokens, logprobs=2) for n, prompt in enumerate(prompts)]
+    return events_of(engine, requests)
 
 
 def test_float32_gives_plain_greedy_output_for_every_k(
@@ -94,24 +68,23 @@ def test_float32_gives_plain_greedy_output_for_every_k(
 ) -> None:
     target = load_target(folder, dtype="float32")
     some, tokens = prompts[:3], 32
-    plain = decode(target, "none", some, draft_len=0, tokens=tokens, slots=1)
+    plain = told(target, "none", some, draft_len=0, tokens=tokens, slots=1)
     for draft_len in range(1, 17):
-        found = decode(target, DRAFT, some, draft_len=draft_len, tokens=tokens, slots=3)
-        gaps = first_differences(plain, found)
-        assert all(each < CLOSE["float32"] for each in gaps), (draft_len, gaps)
-        counts = pool([e.counts for _, events in found.values() for e in events if e.counts])
+        found = told(target, DRAFT, some, draft_len=draft_len, tokens=tokens, slots=3)
+        gaps = parting_gaps(plain, found)
+        assert all(each < CLOSE["float32"] for each in gaps.values()), (draft_len, gaps)
         # A draft that is never accepted would give equal text too.
-        assert (counts.acceptance or 0.0) > 0.3
+        assert (counts_of(found).acceptance or 0.0) > 0.3
 
 
 def test_bfloat16_parts_only_where_plain_decoding_hardly_preferred_its_token(
     folder: Path, prompts: list[tuple[int, ...]]
 ) -> None:
     target = load_target(folder, dtype="bfloat16")
-    plain = decode(target, "none", prompts, draft_len=0, tokens=64, slots=1)
-    found = decode(target, DRAFT, prompts, draft_len=4, tokens=64, slots=1)
-    batched = decode(target, DRAFT, prompts, draft_len=4, tokens=64, slots=4)
+    plain = told(target, "none", prompts, draft_len=0, tokens=64, slots=1)
+    found = told(target, DRAFT, prompts, draft_len=4, tokens=64, slots=1)
+    batched = told(target, DRAFT, prompts, draft_len=4, tokens=64, slots=4)
     for name, other in (("alone", found), ("batched", batched)):
-        gaps = first_differences(plain, other)
+        gaps = parting_gaps(plain, other)
         print(f"{name}: {len(prompts) - len(gaps)} of {len(prompts)} equal, gaps {gaps}")
-        assert all(each < CLOSE["bfloat16"] for each in gaps)
+        assert all(each < CLOSE["bfloat16"] for each in gaps.values())
