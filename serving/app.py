@@ -31,14 +31,20 @@ from serving.tickets import QueueFullError
 log = logging.getLogger("paceline.serving")
 
 
-def create_app(service: Service, *, admin_port: int | None = None) -> ASGIApp:
+def create_app(
+    service: Service,
+    *,
+    admin_port: int | None = None,
+    crowded: Callable[[], bool] = lambda: False,
+) -> ASGIApp:
     """The ASGI application over one service.
 
     Connections that were taken at `admin_port` reach the admin side and nothing else, and it is
-    reached by no others. None: both sides answer wherever the server listens.
+    reached by no others. None: both sides answer wherever the server listens. While it is
+    `crowded`, more connections being open than are meant to be, requests are turned away.
     """
     doors = Doors(service.settings, service.refused)
-    health, clients = _health_routes(service), _api_routes(service, doors)
+    health, clients = _health_routes(service), _api_routes(service, doors, crowded)
     operators = admin_routes(service, doors)
     if admin_port is None:
         return _app([*health, *clients, *operators])
@@ -85,11 +91,14 @@ def _health_routes(service: Service) -> list[Route]:
     return [Route("/health/live", live), Route("/health/ready", ready)]
 
 
-def _api_routes(service: Service, doors: Doors) -> list[Route]:
+def _api_routes(service: Service, doors: Doors, crowded: Callable[[], bool]) -> list[Route]:
     begun = int(time.time())
 
     def completions(read: Callable[[dict[str, Any]], Ask]) -> Handler:
         async def handle(request: Request) -> Response:
+            if crowded():
+                service.refused("rejected")
+                raise UnavailableError("too many connections are open", 1)
             try:
                 body = await read_bytes(request, service.settings.body_bytes)
                 ask = read(read_body(body))
