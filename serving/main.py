@@ -45,21 +45,32 @@ def serve(
     (ValueError subclasses). A following server that finds nothing to serve yet waits for it.
     """
     environ.update(QUIET)
-    listening = listen(settings.host, settings.port)
+    listening, admin = listen(settings.host, settings.port), None
     try:
+        if settings.admin_port is not None:
+            admin = listen(settings.host, settings.admin_port, option="--admin-port")
+            log.info("the admin side listens on %s", _url(admin))
         from serving.running import Running
-    except BaseException:  # whatever it is: the socket is nobody's yet
+    except BaseException:  # whatever it is: the sockets are nobody's yet
         listening.close()
+        if admin is not None:
+            admin.close()
         raise
+    log.info("listening on %s", _url(listening))
+    return asyncio.run(Running(settings, listening, registry, admin=admin).main())
+
+
+def _url(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
-    log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
-    return asyncio.run(Running(settings, listening, registry).main())
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
     """A listening socket. Raises PortInUseError, or ValueError for a host that is none of ours."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # Said to be TCP, so that asyncio sends each write at once: a chunk of a stream must not wait
+    # for the acknowledgement of the one before, which takes up to 40 ms.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
@@ -69,7 +80,7 @@ def listen(host: str, port: int) -> socket.socket:
         if error.errno in (errno.EADDRINUSE, errno.EACCES):
             what = "is in use" if error.errno == errno.EADDRINUSE else "may not be taken"
             raise PortInUseError(
-                f"port {port} on {host} {what}: choose another with --port, or 0 for any free one"
+                f"port {port} on {host} {what}: choose another with {option}, or 0 for any free one"
             ) from error
         raise ValueError(f"cannot listen on host {host!r}: {error.strerror or error}") from error
     return listening

@@ -22,14 +22,17 @@ from monitoring.exchanges import ExchangeLog
 from monitoring.outbox import Outbox
 from registry.remote import champion, download
 from serving.app import create_app
+from serving.connections import bounded
+from serving.inflight import InFlight
 from serving.metrics import Metrics
+from serving.retention import retained
 from serving.service import Service
 from serving.settings import ServeSettings
 from serving.swap import Follower
 
 log = logging.getLogger("paceline.serving")
 
-CLOSE_SECONDS = 5  # for connections to take what was sent, after the last request has ended
+CLOSE_SECONDS = 5  # for connections to take what was sent, after the grace is over
 KEEP_ALIVE_SECONDS = 30
 
 
@@ -41,12 +44,15 @@ class Running(uvicorn.Server):
         settings: ServeSettings,
         listening: socket.socket,
         registry: Callable[[], str] | None = None,  # where it is now; None: where the settings say
+        *,
+        admin: socket.socket | None = None,  # listens for the admin side; None: `listening` does
     ) -> None:
-        self.settings, self.listening = settings, listening
+        self.settings, self.listening, self.admin = settings, listening, admin
         self._registry = registry
         self.exit_code = 0
         self.service: Service | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._loading: asyncio.Future[None] | None = None
         self._ending: asyncio.Task[None] | None = None
         self._failed: BaseException | None = None
 
@@ -56,10 +62,20 @@ class Running(uvicorn.Server):
         settings = self.settings
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
-        exchanges = ExchangeLog(settings.home / "serving" / "exchanges")
-        service = self.service = Service(settings, Metrics(CollectorRegistry()), exchanges)
+        exchanges = ExchangeLog(
+            settings.home / "serving" / "exchanges",
+            keep_bytes=settings.keep_exchanges_bytes,
+            keep_seconds=settings.keep_exchanges_seconds,
+        )
+        outbox = None if settings.trial else _outbox(settings)
+        service = Service(settings, Metrics(CollectorRegistry()), exchanges, outbox)
+        self.service = service
+        port = None if self.admin is None else int(self.admin.getsockname()[1])
+        self._replies = InFlight(create_app(service, admin_port=port, crowded=self._crowded))
         config = uvicorn.Config(
-            create_app(service),
+            self._replies,
+            http=bounded(settings.connections),
+            ws="none",
             log_config=None,
             access_log=False,  # counts say as much, and paths of requests are their clients' own
             lifespan="off",
@@ -68,16 +84,22 @@ class Running(uvicorn.Server):
             server_header=False,
         )
         super().__init__(config)
-        loading = asyncio.ensure_future(self._load(service))
+        self._loading = asyncio.ensure_future(self._load(service, outbox))
+        keeping = asyncio.ensure_future(retained(exchanges))
         try:
-            await self.serve(sockets=[self.listening])
+            await self.serve(sockets=[self.listening, *filter(None, [self.admin])])
         finally:
-            loading.cancel()
-            await asyncio.gather(loading, return_exceptions=True)
+            self._loading.cancel()
+            keeping.cancel()
+            await asyncio.gather(self._loading, keeping, return_exceptions=True)
             service.close()
         if self._failed is not None:
             raise self._failed
         return self.exit_code
+
+    def _crowded(self) -> bool:
+        """Whether more connections are open than are meant to be."""
+        return len(self.server_state.connections) > self.settings.connections
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal drains, the second ends. Safe to call from any thread."""
@@ -96,18 +118,29 @@ class Running(uvicorn.Server):
             self.should_exit = self.force_exit = True
 
     async def _drain(self) -> None:
+        """Requests end first, then what was said to their clients is sent."""
         assert self.service is not None
-        log.info("draining: %d requests run", len(self.service.worker.tickets))
+        assert self._loading is not None
+        assert self._loop is not None
+        log.info("draining: %d requests run", self.service.worker.running)
+        until = self._loop.time() + self.settings.grace_seconds
+        self._loading.cancel()  # no swap begins now, and one that had begun is let go
         await self.service.drain()
+        late = await self._replies.left(until - self._loop.time())
+        if late:
+            log.warning("%d clients did not take their answers in time", late)
         self.should_exit = True
 
-    async def _load(self, service: Service) -> None:
+    async def _load(self, service: Service, outbox: Outbox | None) -> None:
         try:
             if self.settings.pairing is None:
                 await service.load()
-                log.info("ready: pair %s", service.describe()["pair"])
+                told = service.describe()
+                log.info(
+                    "ready: pair %s%s", told["pair"], "" if told["verified"] else " (unverified)"
+                )
             else:
-                await self._follower(service).run()
+                await self._follower(service, outbox).run()
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # a task's would be lost; `main` raises it after the end
@@ -120,12 +153,21 @@ class Running(uvicorn.Server):
         assert self.settings.registry is not None
         return self.settings.registry
 
-    def _follower(self, service: Service) -> Follower:
+    def _follower(self, service: Service, outbox: Outbox | None) -> Follower:
         pairing, token = self.settings.pairing, self.settings.registry_token
         assert pairing is not None
         return Follower(
             service,
             champion=lambda: champion(self._registry_url(), pairing, token=token),
             download=partial(download, token=token),
-            outbox=Outbox(self.settings.home / "monitoring" / "outbox"),
+            outbox=outbox,
         )
+
+
+def _outbox(settings: ServeSettings) -> Outbox | None:
+    """Where alarms go. A disk that takes nothing must not keep a server from its clients."""
+    try:
+        return Outbox(settings.home / "monitoring" / "outbox")
+    except OSError as error:
+        log.error("no alarm can be written down: %s", error)
+        return None

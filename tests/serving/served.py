@@ -25,7 +25,11 @@ class Served:
         listening = listen(settings.host, 0)
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         self.client = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False)
-        self.running = Running(settings, listening)
+        admin = None if settings.admin_port is None else listen(settings.host, 0)
+        self.admin_url = self.url
+        if admin is not None:
+            self.admin_url = f"http://127.0.0.1:{admin.getsockname()[1]}"
+        self.running = Running(settings, listening, admin=admin)
         self.exit_code: int | None = None
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._run, name="served")

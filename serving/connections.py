@@ -1,0 +1,71 @@
+"""One client's connection, which may not be held without asking anything.
+
+uvicorn's own with one more clock: from the moment that a connection stands open for a request until
+the request's headers are all there. And with an end to how many there may be: the application turns
+requests away politely long before, but a connection costs a file whether it asks or not. Knows
+nothing of what is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from contextlib import suppress
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEADER_SECONDS = 30.0  # for the headers of a request
+SPARE_FILES = 256  # beside connections: weights, logs, sockets of our own
+
+
+class Connection(H11Protocol):
+    """Closes when nobody has asked anything for as long, or at once when there are too many."""
+
+    most = 2**31  # open at once
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        # uvicorn has the same, narrower than asyncio's
+        super().connection_made(transport)
+        if len(self.connections) > self.most:
+            transport.abort()
+        else:
+            self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        asked = self.cycle is not None and not self.cycle.response_complete
+        if asked and self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._waiting is None and self.cycle is not None and self.cycle.response_complete:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _wait(self) -> None:
+        self._waiting = self.loop.call_later(HEADER_SECONDS, self._nobody_asked)
+
+    def _nobody_asked(self) -> None:
+        self._waiting = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+def bounded(connections: int) -> type[Connection]:
+    """The class of the connections of a server that means to hold so many, with files for them."""
+    most = 2 * connections
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most + SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(OSError, ValueError):  # then the system's own bound is met first
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return type("Connection", (Connection,), {"most": most})
