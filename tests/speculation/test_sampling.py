@@ -104,7 +104,7 @@ def on_an_edge(case: Any, position: int) -> bool:
     return False
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(cases(), min_size=1, max_size=4))
 def test_every_position_of_a_mixed_batch_has_the_law_of_the_reference(batch: list[Any]) -> None:
     width = max(len(case[4]) for case in batch) + 1
