@@ -26,7 +26,6 @@ from serving.connections import bounded
 from serving.inflight import InFlight
 from serving.metrics import Metrics
 from serving.retention import retained
-from serving.retention import retained
 from serving.service import Service
 from serving.settings import ServeSettings
 from serving.swap import Follower
@@ -147,9 +146,6 @@ class Running(uvicorn.Server):
         except BaseException as error:  # a task's would be lost; `main` raises it after the end
             self._failed = error
             self.should_exit = True
-
-    def _crowded(self) -> bool:
-        return len(self.server_state.connections) > self.settings.connections
 
     def _registry_url(self) -> str:
         if self._registry is not None:
