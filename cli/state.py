@@ -50,10 +50,9 @@ def status(
     }
     lines = [line for state in states for line in _shown(state)] or ["no pairing is configured"]
     if served is not None:
-        lines.append(
-            f"serving {served.get('pair')} on release {str(served.get('release'))[:12]} "
-            f"at {there['server']}"
-        )
+        pair, release = served.get("pair"), str(served.get("release"))[:12]
+        what = f"{pair} on release {release}" if pair else "nothing yet: there is no champion"
+        lines.append(f"serving {what}, at {there['server']}")
     lines += [f"{name}: {address}" for name, address in there.items()]
     lines += [f"ALARM {alarm['cause']}: {alarm['statement']}" for alarm in alarms]
     emit(record, lines)
