@@ -74,7 +74,8 @@ def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
         "registry": "got 'ftp://x', wanted an http(s) URL, sqlite:///path/to/mlflow.db or nothing: "
         "change it",
         "serving.port": "got 70000, wanted 0 to 65535: change it",
-        "serving.max_slots": "got True, wanted a whole number: change it, or remove it for the default",
+        "serving.max_slots": "got True, wanted a whole number: "
+        "change it, or remove it for the default",
         "pairings.a.target": "got 1, wanted a string: change it, or remove it for the default",
         "pairings.a.draft": "got 'tree', wanted one of 'head', 'ngram', 'none': "
         "change it, or remove it for the default",
@@ -293,3 +294,45 @@ def test_a_file_that_no_table_can_follow_is_left_as_it_is(tmp_path: Path) -> Non
     with pytest.raises(ConfigurationError, match="tables of their own"):
         append_pairing(path, "b", Pairing(target="/models/b"))
     assert path.read_text() == 'pairings = {a = {target = "t"}}\n'
+
+
+def test_keys_are_words_of_a_variable_or_a_file_and_are_never_shown(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("alice=k1=x\nbob=k2\n")
+    environ = {
+        "PACELINE_KEYS_FILE": str(tmp_path / "keys"),
+        "PACELINE_ADMIN_KEYS": "k3 k4",
+        "PACELINE_HOOK_SECRET": "k5",
+    }
+    settings = read(tmp_path, "", environ)
+    assert settings.keys == {"alice": "k1=x", "bob": "k2"}
+    assert settings.operator_headers == {"authorization": "Bearer k3"}
+    assert settings.hook_secret == "k5"
+    assert not re.search("k[1-5]", repr(settings))
+    assert read(tmp_path, "").operator_headers == {}
+
+
+def test_keys_that_cannot_be_read_are_named_by_their_place_and_not_shown(tmp_path: Path) -> None:
+    found = faults(tmp_path, 'keys = "x"\n', {"PACELINE_KEYS": "alice=k1 k2 =k3"})
+    assert found["PACELINE_KEYS"].startswith("got word 3 without a name and a key")
+    assert "secret in the file" in found["keys"]
+    assert "k2" not in "".join(found.values())
+    assert (
+        "'alice' twice"
+        in faults(tmp_path, "", {"PACELINE_KEYS": "alice=k1 alice=k2"})["PACELINE_KEYS"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "key"),
+    [
+        ("admin_port = 8000", "serving.admin_port"),
+        ("admin_port = 70000", "serving.admin_port"),
+        ("queue_tokens = 0", "serving.queue_tokens"),
+        ("deadline_seconds = 0.0", "serving.deadline_seconds"),
+        ("coalesce_tokens = -1", "serving.coalesce_tokens"),
+        ("keep_exchanges_days = -1", "serving.keep_exchanges_days"),
+        ("hosts = [1]", "serving.hosts[0]"),
+    ],
+)
+def test_a_dial_of_the_server_out_of_range_is_named(tmp_path: Path, table: str, key: str) -> None:
+    assert key in faults(tmp_path, f"[serving]\n{table}\n")
