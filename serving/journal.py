@@ -28,6 +28,7 @@ FREED = "freed"  # the pair before it is let go
 FAILED = "failed"  # it was given up; the pair before it serves on
 ABANDONED = "abandoned"  # the process ended in the middle; `why` is the step it had reached
 ASKED = "asked to end"  # `why` of one that was ended in order
+MUTE = "ProbeError"  # how `why` begins where a pair gave no answer, perhaps for ever
 
 OPEN = (FOUND, DOWNLOADED, LOADED, PROBED)
 IN_HAND = (DOWNLOADED, LOADED)  # what follows is the pair's own doing: loading it, trying it
@@ -87,6 +88,9 @@ class Journal:
                 _sync(self.path.parent)
             self._torn = False
             self.steps.append(entry)
+            if len(self.steps) >= 2 * MOST_LINES:  # of a server that tries a bad pair for weeks
+                self.steps = _kept(self.steps)
+                self._rewrite()
         return entry
 
     @property
@@ -104,15 +108,17 @@ class Journal:
         """Pairs that were served, the latest first."""
         return _switched(self.steps)
 
-    def crashes(self, pair: str, version: str) -> int:
-        """How often a process has ended while it loaded or tried this pair, since any was served
-        newly or this one again."""
+    def harm(self, pair: str, version: str) -> int:
+        """How often a process has ended while it loaded or tried this pair, or got no answer from
+        it, since any was served newly or this one again."""
         count = 0
         for step in reversed(self.steps):
             own = (step.pair, step.version) == (pair, version)
             if step.step == SWITCHED or (own and step.step == RESUMED):
                 break
-            count += own and step.step == ABANDONED and step.why in IN_HAND
+            ended = step.step == ABANDONED and step.why in IN_HAND
+            mute = step.step == FAILED and step.why.startswith(MUTE)
+            count += own and (ended or mute)
         return count
 
     def _rewrite(self) -> None:

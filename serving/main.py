@@ -14,7 +14,9 @@ import logging
 import os
 import socket
 from collections.abc import Callable, MutableMapping
+from contextlib import ExitStack
 
+from serving.home_lock import home_lock
 from serving.settings import ServeSettings
 
 log = logging.getLogger("paceline.serving")
@@ -41,23 +43,23 @@ def serve(
 ) -> int:
     """Serve until SIGTERM or SIGINT; the exit code. Call in the main thread, for the signals.
 
-    Raises PortInUseError, and for a static or a trial server whatever its folders are refused with
-    (ValueError subclasses). A following server that finds nothing to serve yet waits for it.
+    Raises PortInUseError and HomeInUseError, and for a static or a trial server whatever its
+    folders are refused with (ValueError subclasses). A following server that finds nothing to serve
+    yet waits for it.
     """
     environ.update(QUIET)
-    listening, admin = listen(settings.host, settings.port), None
-    try:
+    with ExitStack() as ending:
+        listening, admin = listen(settings.host, settings.port), None
+        ending.callback(listening.close)
         if settings.admin_port is not None:
             admin = listen(settings.host, settings.admin_port, option="--admin-port")
+            ending.callback(admin.close)
             log.info("the admin side listens on %s", _url(admin))
+        ending.enter_context(home_lock(settings.home / "serving"))
         from serving.running import Running
-    except BaseException:  # whatever it is: the sockets are nobody's yet
-        listening.close()
-        if admin is not None:
-            admin.close()
-        raise
-    log.info("listening on %s", _url(listening))
-    return asyncio.run(Running(settings, listening, registry, admin=admin).main())
+
+        log.info("listening on %s", _url(listening))
+        return asyncio.run(Running(settings, listening, registry, admin=admin).main())
 
 
 def _url(listening: socket.socket) -> str:

@@ -2,123 +2,133 @@
 
 Knows the registry's lean reader, the journal and the order of steps; knows nothing of requests.
 Polling is the truth, `hurry` only shortens the wait. Whatever fails, the pair that is served serves
-on, and the failure is told once. While nothing is served and the registry is away or its champion
-is refused, the last pair that was served is taken from the disk.
+on, and the failure is told once. While nothing is served, the last pair that was is taken from the
+disk before the registry is asked, so that no start waits for one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import hashlib
 import logging
-import shutil
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from monitoring.outbox import Outbox
 from registry.errors import DigestError, RegistryError
-from registry.manifest import PairManifest, read_manifest, verify_files
-from registry.remote import SAFE_PAIR_ID, RemotePair
+from registry.remote import RemotePair
 from serving import journal as steps
-from serving.journal import Journal
-from serving.loading import Host, Loaded, RefusedPairError, registered_arm
+from serving.journal import PAIRS_KEPT, Journal
+from serving.loading import Host
+from serving.notes import Notes
+from serving.pairs_on_disk import PairsOnDisk
 from serving.passing import in_passing_thread
 from serving.probing import ProbeError
+from serving.refusals import Again, Named, Refusals
+from serving.room import free_bytes
 from serving.service import Service
+from serving.switching import Switching
 from speculation.records import Alarm
 
 log = logging.getLogger("paceline.serving")
 
-PAIRS_KEPT = 4  # on disk, the latest that were served
 HISTORY = 50  # swaps told by /admin/pair
-LONGEST_WAIT_SECONDS = 300.0  # between two tries of a pair that could not be fetched
+MOST_HARM = 2  # times that a pair may have ended the process before it is left alone
+LOOK_SECONDS = 60.0  # for the registry to say which pair is champion
 
 
-@dataclass
-class Refusal:
-    """A pair that is not tried again until the alias moves, somebody asks, or its time has come."""
-
-    version: str
-    until: float | None  # the clock's seconds; None: only when asked
+class RefusedChampionError(ValueError):
+    """The alias names a pair that must not be served as things are."""
 
 
 class Follower:
-    """Keeps a service on the champion. `run` never returns; cancelling it between steps is safe."""
+    """Keeps a service on the champion. `run` never returns; cancelling it is safe at any step."""
 
     def __init__(
         self,
         service: Service,
         *,
         champion: Callable[[], RemotePair | None],  # both may block, and raise RegistryError
-        download: Callable[[RemotePair, Path], Path],
+        download: Callable[[RemotePair, Path, Callable[[], bool]], Path],
         outbox: Outbox | None = None,
         clock: Callable[[], float] = time.monotonic,
+        free: Callable[[str], int | None] = free_bytes,  # of a device
     ) -> None:
         self.service = service
-        self.home = service.settings.home / "serving"
-        self.pairs = self.home / "pairs"
-        self.journal = Journal(self.home / "journal.jsonl")
+        home = service.settings.home / "serving"
+        self.pairs = PairsOnDisk(home / "pairs")
+        self.journal = Journal(home / "journal.jsonl")
         self.history: deque[dict[str, Any]] = deque(maxlen=HISTORY)
-        self.trouble: str | None = None  # why the registry could not be read
+        self.trouble: str | None = None  # why the registry cannot be followed
         self._champion, self._download, self._outbox = champion, download, outbox
         self._clock = clock
+        self._notes = Notes(self.journal)
+        self._switching = Switching(service, self.pairs, self._notes, free)
         self._hurried = asyncio.Event()
-        self._refused: dict[str, Refusal] = {}
-        self._told: set[tuple[str, str]] = set()  # pair and version whose failure has been told
-        self._tries: dict[str, int] = {}
-        self._leaving: asyncio.Future[None] | None = None  # done when the last pair is let go
+        self._refusals = Refusals(service.settings.poll_seconds, clock)
+        self._wary = True  # of pairs that ended processes before this one; until somebody asks
+        self._stopped = False
         service.follow(hurry=self.hurry, describe=self.describe)
 
     def hurry(self) -> None:
         """Look now, and try again what was refused."""
-        self._refused.clear()
-        self._tries.clear()
+        self._refusals.forget()
+        self._wary = False
         self._hurried.set()
 
     def describe(self) -> dict[str, Any]:
-        settings = self.service.settings
+        """What the admin side tells of it."""
         return {
-            "pairing": settings.pairing,
+            "pairing": self.service.settings.pairing,
             "trouble": self.trouble,
+            "refused": self._refusals.describe(),
             "swaps": list(self.history),
         }
 
     async def run(self) -> None:
         """Look, wait, look again."""
-        await asyncio.to_thread(self._clean)
-        while True:
-            self._hurried.clear()
-            await self.look()
-            try:
-                async with asyncio.timeout(self.service.settings.poll_seconds):
-                    await self._hurried.wait()
-            except TimeoutError:
-                pass
+        try:
+            with suppress(OSError):  # leftovers are in nobody's way
+                await in_passing_thread(self.pairs.clean)
+            while True:
+                self._hurried.clear()
+                await self.look()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self.service.settings.poll_seconds):
+                        await self._hurried.wait()
+        finally:
+            self._stopped = True
 
     async def look(self) -> None:
         """Ask the registry once, and swap when the alias names another pair."""
         try:
-            named = await asyncio.to_thread(self._champion)
-        except RegistryError as error:
+            if self.service.worker.current is None:
+                await self._resume()
+            try:
+                async with asyncio.timeout(LOOK_SECONDS):
+                    named = await in_passing_thread(self._champion)
+            except (RegistryError, TimeoutError) as error:
+                self._troubled(str(error) or f"the registry took more than {LOOK_SECONDS:g} s")
+                return
+            if self.trouble is not None:
+                log.info("the registry can be read again")
+                self.trouble = None
+            if named is not None and not self._is_served(named):
+                await self._consider(named)
+        except Exception as error:  # the follower's edge: it must look again, whatever it was
             if self.trouble is None:
-                log.warning("the registry cannot be read, %s: %s", self._serving(), error)
-            self.trouble = str(error)
-            await self._fall_back()
-            return
-        if self.trouble is not None:
-            log.info("the registry can be read again")
-            self.trouble = None
-        if named is not None and not self._is_served(named) and self._may_try(named):
-            await self._swap(named)
-        if named is not None:
-            await self._fall_back()
+                log.exception("the registry cannot be followed, %s", self._serving())
+            self.trouble = f"{type(error).__name__}: {error}"
+
+    def _troubled(self, why: str) -> None:
+        if self.trouble is None:
+            log.warning("the registry cannot be read, %s: %s", self._serving(), why)
+        self.trouble = why
 
     def _serving(self) -> str:
         current = self.service.worker.current
@@ -131,99 +141,104 @@ class Follower:
         current.version = str(named.version)  # the same pair, registered once more
         return True
 
-    def _may_try(self, named: RemotePair) -> bool:
-        refusal = self._refused.get(named.pair_id)
-        if refusal is None or refusal.version != str(named.version):
-            return True
-        return refusal.until is not None and self._clock() >= refusal.until
-
-    async def _swap(self, named: RemotePair) -> None:
+    async def _consider(self, named: RemotePair) -> None:
+        """Swap to the champion unless it is to be left alone."""
         pair, version = named.pair_id, str(named.version)
         if not named.judged:
-            log.warning("pair %s has the alias without a PASS: it was moved by hand", pair)
-        self.journal.write(steps.FOUND, pair, version)
+            unjudged = Named(pair, version, "without a verdict")
+            if self._refusals.may_try(unjudged):
+                error = RefusedChampionError(
+                    "the alias was moved to it by hand, and it has no PASS: judge it, or promote "
+                    "it by force and say why"
+                )
+                await self._failed(unjudged, error, Again.ASKED)
+            return
+        wanted = Named(pair, version, "registry")
+        if not self._refusals.may_try(wanted) or await self._harmed(wanted):
+            return
         begun = self._clock()
+        fetched = False
         try:
-            folder = await asyncio.to_thread(self._download, named, self.pairs)
-            self.journal.write(steps.DOWNLOADED, pair, version)
-            await self._take(folder, pair, version)
-        except Exception as error:  # whatever it was, what is served goes on
-            self._failed(pair, version, error)
-        else:
-            self._refused.clear()
-            self._tries.clear()
-            self.service.metrics.swaps["switched"] += 1
-            self._remember("swapped", pair, version, seconds=self._clock() - begun)
-            log.info("pair %s (version %s) serves", pair, version)
-
-    async def _take(self, folder: Path, pair: str, version: str) -> None:
-        """Check, load, probe and switch to the pair in `folder`."""
-        if self._leaving is not None:  # two pairs in memory at most, and the one being loaded
-            await asyncio.shield(self._leaving)
-        loaded = await in_passing_thread(partial(self._load, folder, pair, version))
-        self.journal.write(steps.LOADED, pair, version)
-        await self.service.warm(loaded)
-        before = self.service.worker.current
-        try:
-            self.journal.write(steps.PROBED, pair, version)
-            self.journal.write(steps.SWITCHED, pair, version)
-        except OSError:
-            await self.service.worker.close(loaded)
+            if not self._refusals.known(wanted):  # a try that is repeated for weeks is one line
+                await self._notes.write(steps.FOUND, pair, version)
+            await in_passing_thread(
+                lambda: self._download(named, self.pairs.folder, lambda: self._stopped)
+            )
+            fetched = True
+            await self._notes.write(steps.DOWNLOADED, pair, version)
+            checked = await self._switching.check(pair, version)
+            await self._switching.take(checked, back=self._resume)
+        except asyncio.CancelledError:
+            self._notes.asked_to_end()
             raise
-        self._leaving = self.service.worker.switch(loaded)
-        if before is not None:
-            gone = before.pair, before.version or ""
-            self._leaving.add_done_callback(lambda _: self._freed(*gone))
-
-    def _load(self, folder: Path, pair: str, version: str) -> Loaded:
-        manifest = read_manifest(folder)
-        if manifest.pair_id != pair:
-            raise RefusedPairError(f"{folder} holds pair {manifest.pair_id}, wanted {pair}")
-        verify_files(manifest, folder, under="draft/")
-        settings = self.service.settings
-        current = self.service.worker.current
-        if current is not None and current.host.release.digest == manifest.release.digest:
-            host = current.host  # a draft-only swap: the target stays where it is
-        else:
-            host = Host.load(_target_folder(manifest), settings)
-        arm = registered_arm(host, manifest, folder)
-        return Loaded.prepare(host, {arm.name: arm}, settings, version)
-
-    async def _fall_back(self) -> None:
-        """Serve the last good pair from the disk if nothing is served."""
-        good = self.journal.last_good
-        if self.service.worker.current is not None or good is None:
+        except Exception as error:  # whatever it was, what is served goes on
+            await self._failed(wanted, error, _again(error, fetched=fetched))
             return
-        refusal = self._refused.get(good.pair)
-        if refusal is not None and refusal.version == good.version:
+        self._refusals.forget()
+        self.service.metrics.swaps["switched"] += 1
+        self._remember("swapped", pair, version, seconds=self._clock() - begun)
+        log.info("pair %s (version %s) serves", pair, version)
+        with suppress(OSError):  # old files are in nobody's way
+            await in_passing_thread(partial(self.pairs.prune, self.journal.switched()[:PAIRS_KEPT]))
+
+    async def _resume(self, host: Host | None = None) -> None:
+        """Serve the last good pair from the disk, also where nothing can be written there."""
+        good = self.journal.last_good
+        if good is None:
+            return
+        pair, version = good.pair, good.version
+        copy = Named(pair, version, "disk")
+        if not self._refusals.may_try(copy) or await self._harmed(copy):
             return
         try:
-            await self._take(self.pairs / good.pair, good.pair, good.version)
-        except Exception as error:  # as above: a broken copy must not end the follower
-            self._failed(good.pair, good.version, error)
-        else:
-            self._remember("swapped", good.pair, good.version, why="from the local copy")
-            log.warning("pair %s serves from its local copy", good.pair)
-
-    def _failed(self, pair: str, version: str, error: Exception) -> None:
-        """Keep what is served; tell it once; wait before the next try, or for somebody to ask."""
-        why = f"{type(error).__name__}: {error}"
-        tries = self._tries[pair] = self._tries.get(pair, 0) + 1
-        poll = self.service.settings.poll_seconds
-        wait = min(poll * 2**tries, LONGEST_WAIT_SECONDS)
-        self._refused[pair] = Refusal(version, None if _lasting(error) else self._clock() + wait)
-        if (pair, version) in self._told:
+            await self._notes.jot(steps.DOWNLOADED, pair, version)
+            loaded = await self._switching.load(await self._switching.check(pair, version), host)
+            await self._notes.jot(steps.LOADED, pair, version)
+            await self.service.warm(loaded)
+            await self._notes.jot(steps.PROBED, pair, version)
+            await self._notes.jot(steps.RESUMED, pair, version)
+        except asyncio.CancelledError:
+            self._notes.asked_to_end()
+            raise
+        except Exception as error:  # a broken copy must not end the follower
+            await self._failed(copy, error, _again(error, fetched=True))
             return
-        self._told.add((pair, version))
+        self.service.worker.switch(loaded)
+        self._remember("swapped", pair, version, why="from the local copy")
+        log.info("pair %s (version %s) serves from its local copy", pair, version)
+
+    async def _harmed(self, named: Named) -> bool:
+        """Whether it has ended processes that tried it, so that it is left alone."""
+        harm = self.journal.harm(named.pair, named.version)
+        if not self._wary or self._refusals.known(named) or harm < MOST_HARM:
+            return False
+        error = RefusedChampionError(
+            f"the process has ended or hung {harm} times while this pair was loaded or tried: "
+            "ask for a swap to try it once more"
+        )
+        served = self.service.worker.current is not None
+        await self._failed(named, error, Again.ASKED if served else Again.SOON, longest=True)
+        return True
+
+    async def _failed(
+        self, named: Named, error: Exception, again: Again, *, longest: bool = False
+    ) -> None:
+        """Keep what is served; tell it once; wait before the next try, or for somebody to ask."""
+        pair, version, why = named.pair, named.version, f"{type(error).__name__}: {error}"
+        news = self._refusals.refuse(named, again, longest=longest)
+        if news or self.journal.unfinished is not None:
+            await self._notes.jot(steps.FAILED, pair, version, why)
+        if not news:
+            return
         self.service.metrics.swaps["failed"] += 1
         step = self._remember("failed", pair, version, why=why)
         log.error("pair %s (version %s) is refused, %s: %s", pair, version, self._serving(), why)
-        try:
-            self.journal.write(steps.FAILED, pair, version, why)
-            if self._outbox is not None:
-                self._outbox.put(_alarm(pair, version, why, step["at"]))
-        except OSError as full:
-            log.error("the failure could not be written down: %s", full)
+        if self._outbox is not None:
+            put = partial(self._outbox.put, _alarm(pair, version, why, step["at"]))
+            try:
+                await in_passing_thread(put)
+            except OSError as full:
+                log.error("the alarm could not be written down: %s", full)
 
     def _remember(
         self, outcome: str, pair: str, version: str, *, why: str = "", seconds: float = 0.0
@@ -239,45 +254,13 @@ class Follower:
         self.history.append(entry)
         return entry
 
-    def _freed(self, pair: str, version: str) -> None:
-        gc.collect()  # modules hold their hooks in cycles; their weights are to go now
-        try:
-            self.journal.write(steps.FREED, pair, version)
-            self._prune()
-        except OSError as error:
-            log.warning("old pairs could not be cleared away: %s", error)
 
-    def _prune(self) -> None:
-        kept = set(self.journal.switched()[:PAIRS_KEPT])
-        for pair in self.journal.switched()[PAIRS_KEPT:]:
-            if pair not in kept:
-                shutil.rmtree(self.pairs / pair, ignore_errors=True)
-
-    def _clean(self) -> None:
-        """Remove what a download that was cut short has left."""
-        if self.pairs.is_dir():
-            for leftover in self.pairs.iterdir():
-                if leftover.is_dir() and not SAFE_PAIR_ID.fullmatch(leftover.name):
-                    shutil.rmtree(leftover, ignore_errors=True)
-
-
-def _lasting(error: Exception) -> bool:
+def _again(error: Exception, *, fetched: bool) -> Again:
     """Whether trying the same pair again would end the same."""
-    return isinstance(error, (ValueError, DigestError, ProbeError))
-
-
-def _target_folder(manifest: PairManifest) -> Path:
-    """Where the release lies. Raises RefusedPairError for a URI that is no folder here."""
-    uri = manifest.release_uri
-    parts = urlsplit(uri)
-    if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost"):
-        raise RefusedPairError(
-            f"release {manifest.release.digest[:12]} lives at {uri}: wanted a folder of this host"
-        )
-    folder = Path(unquote(parts.path) if parts.scheme == "file" else uri)
-    if not folder.is_dir():
-        raise RefusedPairError(f"the release's folder {folder} is not there: put it back")
-    return folder
+    content = isinstance(error, ValueError | DigestError)
+    if not fetched:  # what was read may be a proxy's page
+        return Again.LATER if content else Again.SOON
+    return Again.ASKED if content or isinstance(error, ProbeError) else Again.SOON
 
 
 def _alarm(pair: str, version: str, why: str, at: float) -> Alarm:

@@ -121,7 +121,7 @@ def test_a_full_disk_lets_a_journal_be_read(
     assert journal.last_good.pair == "p-1"
 
 
-def test_crashes_are_counted_where_the_pair_was_in_hand_until_one_is_served(
+def test_harm_is_counted_where_the_pair_was_in_hand_until_one_is_served(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "journal.jsonl"
@@ -130,14 +130,17 @@ def test_crashes_are_counted_where_the_pair_was_in_hand_until_one_is_served(
         written(path, *steps.OPEN[: steps.OPEN.index(reached) + 1], pair="p-2")
         written(path, steps.DOWNLOADED, steps.RESUMED, pair="p-1")  # the start after it
     journal = Journal(path)
-    assert journal.crashes("p-2", "1") == 2
-    assert journal.crashes("p-2", "2") == journal.crashes("p-1", "1") == 0
+    assert journal.harm("p-2", "1") == 2
+    assert journal.harm("p-2", "2") == journal.harm("p-1", "1") == 0
     journal.write(steps.FOUND, "p-2", "1")
     journal.write(steps.DOWNLOADED, "p-2", "1")
     journal.write(steps.ABANDONED, "p-2", "1", steps.ASKED)  # a server that was told to end
-    assert Journal(path).crashes("p-2", "1") == 2
+    journal.write(steps.FAILED, "p-2", "1", "StoreError: away")
+    assert Journal(path).harm("p-2", "1") == 2
+    journal.write(steps.FAILED, "p-2", "1", "ProbeError: did not answer")
+    assert journal.harm("p-2", "1") == 3
     journal.write(steps.SWITCHED, "p-3", "1")
-    assert journal.crashes("p-2", "1") == 0
+    assert journal.harm("p-2", "1") == 0
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
+from serving.home_lock import HomeInUseError, home_lock
 from serving.loading import RefusedPairError
 from serving.main import PortInUseError, listen, serve
 from serving.settings import ServeSettings
@@ -50,6 +51,18 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
         port = taken.getsockname()[1]
         with pytest.raises(PortInUseError, match=f"port {port} .* is in use: .*--port"):
             serve(ServeSettings(home=tmp_path, target=target_folder, port=port), environ={})
+
+
+def test_a_home_has_one_server_and_is_free_when_that_is_gone(
+    target_folder: Path, tmp_path: Path
+) -> None:
+    settings = ServeSettings(home=tmp_path, target=target_folder / "missing", port=0)
+    with home_lock(tmp_path / "serving"), pytest.raises(HomeInUseError, match="--home"):
+        serve(settings, environ={})
+    with pytest.raises(ValueError, match="missing"):  # it gets to the loading, and lets go
+        serve(settings, environ={})
+    with home_lock(tmp_path / "serving"):
+        pass
 
 
 def test_a_host_that_is_none_of_ours_is_refused() -> None:

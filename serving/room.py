@@ -1,0 +1,101 @@
+"""Whether another model fits beside what is served: what it needs, compared with what is free.
+
+Pure but for `free_bytes`, which asks the machine. Reads headers and configurations, never weights.
+An estimate: what it leaves out (buffers, fragmentation, the forward's own tensors) is the reserve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from registry.configs import text_config
+from registry.folders import config_of, weights_of
+from registry.tensors import DTYPE_BITS
+
+RESERVE = 0.1  # of what is needed
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
+MEMINFO = Path("/proc/meminfo")
+CGROUP = Path("/sys/fs/cgroup")
+CGROUP_FILES = ("memory.max", "memory.current", "memory.stat")
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Memory in bytes."""
+
+    weights_bytes: int = 0
+    cache_bytes: int = 0
+
+    def __add__(self, other: Need) -> Need:
+        return Need(self.weights_bytes + other.weights_bytes, self.cache_bytes + other.cache_bytes)
+
+    @property
+    def bytes(self) -> int:
+        return self.weights_bytes + self.cache_bytes
+
+
+def fits(need: Need, free: int | None, *, reserve: float = RESERVE) -> bool:
+    """Whether `need` and a reserve fit into `free` bytes; what nobody can tell is taken to fit."""
+    return free is None or need.bytes * (1.0 + reserve) <= free
+
+
+def need_of(folder: Path, *, cached_tokens: int, dtype: str) -> Need:
+    """What the model in `folder` takes with a cache for so many tokens, loaded as `dtype`; "auto"
+    is as it is stored. Raises FolderError."""
+    tensors = weights_of(folder).values()
+    item = DTYPE_BYTES.get(dtype)
+    bits = [t.numel * (DTYPE_BITS[t.dtype] if item is None else 8 * item) for t in tensors]
+    stored = max((DTYPE_BITS[t.dtype] // 8 for t in tensors), default=4)
+    token = _token_bytes(text_config(config_of(folder)), item or min(max(stored, 2), 4))
+    return Need(sum(bits) // 8, cached_tokens * token)
+
+
+def _token_bytes(config: Mapping[str, Any], item_bytes: int) -> int:
+    """Keys and values of one position in all layers."""
+
+    def whole(*names: str) -> int:
+        return next((v for v in map(config.get, names) if isinstance(v, int) and v > 0), 1)
+
+    heads = whole("num_key_value_heads", "num_attention_heads", "n_head")
+    width = config.get("head_dim")
+    if not isinstance(width, int):
+        width = whole("hidden_size", "n_embd") // whole("num_attention_heads", "n_head")
+    return 2 * whole("num_hidden_layers", "n_layer") * heads * width * item_bytes
+
+
+def free_bytes(device: str) -> int | None:
+    """What is free on `device` now; None where the machine does not tell."""
+    if device.startswith("cuda"):
+        place = torch.device(device)
+        free, _ = torch.cuda.mem_get_info(place)
+        # What torch holds and does not use it gives to whoever asks next.
+        return free + torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place)
+    return host_free_bytes(_text(MEMINFO), {name: _text(CGROUP / name) for name in CGROUP_FILES})
+
+
+def host_free_bytes(meminfo: str, cgroup: Mapping[str, str]) -> int | None:
+    """Free memory by Linux's own words: the machine's, or what a container's limit leaves of it."""
+    told = {line.split(":")[0]: line.split() for line in meminfo.splitlines() if ":" in line}
+    fields = told.get("MemAvailable", [])
+    free = int(fields[1]) * 1024 if len(fields) > 1 and fields[1].isdigit() else None
+    limit, used = cgroup.get("memory.max", "").strip(), cgroup.get("memory.current", "").strip()
+    if not (limit.isdigit() and used.isdigit()):  # "max": no limit
+        return free
+    stat = dict(
+        line.split() for line in cgroup.get("memory.stat", "").splitlines() if " " in line.strip()
+    )
+    # Cached file pages are counted as used, and given up when memory is asked for.
+    left = int(limit) - int(used) + int(stat.get("inactive_file", 0))
+    return left if free is None else min(free, left)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
