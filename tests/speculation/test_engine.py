@@ -131,13 +131,33 @@ def test_stop_beats_length_at_the_same_token(target: Target, plain: dict[str, li
     assert last["0"].outcome == "stop"
 
 
-def test_the_callers_end_cuts_inside_a_block(target: Target, plain: dict[str, list[int]]) -> None:
+def test_the_callers_end_and_the_budget_cut_at_every_index_of_a_block(
+    target: Target, plain: dict[str, list[int]]
+) -> None:
+    """An oracle drafts eight: whichever of them the request ends at, nothing behind it counts."""
     prompt, output = some_prompts()[0], plain["0"]
-    request = Request("0", prompt, TOKENS, ends=lambda ids: 4 if len(ids) >= 4 else None)
-    tokens, last = decode(build(target, Scripted({prompt: output}, 0), draft_len=8), [request])
-    assert tokens["0"] == output[:4]
-    assert last["0"].counts is not None
-    assert last["0"].counts.accepted == 3  # one came from prefill
+
+    def stops_at(count: int) -> Request:
+        def ends(ids: Sequence[int]) -> int | None:
+            return count if len(ids) >= count else None
+
+        return Request(f"stop {count}", prompt, TOKENS, ends=ends, draft_len=8)
+
+    counts = range(1, 12)
+    requests = [stops_at(count) for count in counts]
+    requests += [Request(f"length {count}", prompt, count, draft_len=8) for count in counts]
+    tokens, last = decode(build(target, Scripted({prompt: output}, 0)), requests)
+    for count in counts:
+        for outcome in ("stop", "length"):
+            key = f"{outcome} {count}"
+            assert tokens[key] == output[:count]
+            assert last[key].outcome == outcome
+            told = last[key].counts
+            assert told is not None
+            assert told.drafted == told.judged == told.accepted
+            # One came from the prompt; a round adds one to what it accepts, where it gets there.
+            assert told.emitted == count
+            assert told.accepted + told.rounds + told.plain_forwards - count in (0, 1)
 
 
 def test_a_seeded_request_repeats_itself_whatever_its_batch_mates(
@@ -150,9 +170,10 @@ def test_a_seeded_request_repeats_itself_whatever_its_batch_mates(
         for i, p in enumerate(prompts)
     ]
     together, _ = decode(build(target, drafter, slots=4), requests)
-    for request in requests[:3]:
-        alone, _ = decode(build(target, drafter, slots=1), [request])
-        assert alone[request.id] == together[request.id]
+    again, _ = decode(build(target, drafter, slots=2), requests[::-1])  # other mates and order
+    assert again == together
+    alone, _ = decode(build(target, drafter, slots=1), requests[:1])
+    assert alone["0"] == together["0"]
 
 
 def test_logprobs_are_the_targets_own(target: Target, plain: dict[str, list[int]]) -> None:
