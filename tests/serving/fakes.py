@@ -21,6 +21,7 @@ from speculation.requests import Limits
 from speculation.sequence import Event, Request
 
 TOKEN = 7  # what every answer is made of
+DRAFTED = 4  # tokens that each answer is said to have been drafted
 
 
 class FakeEngine:
@@ -48,7 +49,7 @@ class FakeEngine:
         for name, (request, done) in list(self.rows.items()):
             ended = "length" if done + 1 == request.max_tokens else None
             ended = "cancelled" if name in self.gone else ended
-            counts = Counts(plain_forwards=done + 1, drafted=4, emitted=done + 1)
+            counts = Counts(plain_forwards=done + 1, drafted=DRAFTED, emitted=done + 1)
             tokens = () if ended == "cancelled" else (TOKEN,)
             events.append(Event(name, tokens, (), ended, counts if ended else None))
             if ended:
