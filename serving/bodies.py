@@ -2,7 +2,7 @@
 
 Pure: bytes in, `Ask` out or `BadRequest` raised. Knows nothing of tokens, models or HTTP. Nothing a
 client writes is ever ignored: what is not understood, or not supported yet, is refused by name,
-unless its value is the one that changes nothing.
+unless its value is the one that changes nothing. The same tables make the OpenAPI document.
 """
 
 from __future__ import annotations
@@ -10,17 +10,38 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NoReturn
 
-from serving.fields import BadRequest, boolean, kind, sound, text, whole
-from serving.sampling_fields import SAMPLING, read_sampling, token_ids
+from serving.fields import (
+    BadRequest,
+    Flag,
+    Label,
+    Neutral,
+    Parameter,
+    Schema,
+    Whole,
+    Words,
+    kind,
+    object_of,
+    read_fields,
+    refuse,
+    sound,
+)
+from serving.messages import Messages
+from serving.prompts import Prompt, Prompts
+from serving.sampling_fields import MOST_TOKENS, SAMPLING, TokenIds, sampling_said
 
+MOST_CHOICES = 128  # answers a request, over all its prompts; OpenAI's bound of n
 MOST_STOPS = 16
 MOST_TOP_LOGPROBS = 20
+MOST_DRAFTED = 16
+COMPLETION_TOKENS = 16  # OpenAI's default of max_tokens for completions
+# Values in a body, whatever they are: parsing holds up everybody, 0.1 s for each million.
+MOST_VALUES = 2**17
 
 # Parameters of OpenAI's that are not supported, with the values that change nothing.
 NEUTRAL: Mapping[str, tuple[object, ...]] = {
-    "n": (1,),
     "best_of": (1,),
     "echo": (False,),
     "suffix": ("",),
@@ -32,22 +53,94 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "store": (False,),
+    "service_tier": ("auto", "default"),
 }
-LABELS = ("user", "metadata", "safety_identifier")  # say who asks; they never change an answer
-SHARED = (
-    "model",
-    "max_tokens",
-    "stop",
-    "stop_token_ids",
-    "stream",
-    "stream_options",
-    "logprobs",
-    "paceline",
-    *SAMPLING,
-)
-CHAT = (*SHARED, "messages", "max_completion_tokens", "top_logprobs")
-COMPLETION = (*SHARED, "prompt")
-ROLES = ("system", "developer", "user", "assistant", "tool")
+LABELS = ("user", "metadata", "safety_identifier")
+
+
+@dataclass(frozen=True, slots=True)
+class Stops:
+    """One stop string or several."""
+
+    longest: int = 1000  # characters of each
+
+    def read(self, value: Any, name: str) -> tuple[str, ...]:
+        stops = [value] if isinstance(value, str) else value
+        if not isinstance(stops, list) or len(stops) > MOST_STOPS:
+            refuse(name, value, f"a text or a list of at most {MOST_STOPS}")
+        for one in stops:
+            if not isinstance(one, str) or not 0 < len(one) <= self.longest:
+                refuse(name, one, f"texts of 1 to {self.longest} characters")
+        return tuple(sound(one, name) for one in stops)
+
+    def schema(self) -> Schema:
+        text = {"type": "string", "minLength": 1, "maxLength": self.longest}
+        return {"anyOf": [text, {"type": "array", "items": text, "maxItems": MOST_STOPS}]}
+
+
+@dataclass(frozen=True)
+class Inner:
+    """An object of its own parameters."""
+
+    parameters: Mapping[str, Parameter]
+
+    def read(self, value: Any, name: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            refuse(name, value, "an object")
+        return read_fields(value, self.parameters, f"{name}.")
+
+    def schema(self) -> Schema:
+        return object_of(self.parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a server takes at most of what is bounded by what it is."""
+
+    messages: int = 512
+    context: int = 2**20  # tokens
+
+
+BOUNDS = Bounds()
+
+SHARED: Mapping[str, Parameter] = {
+    "model": Words(),
+    "max_tokens": Whole(1, MOST_TOKENS),
+    "n": Whole(1, MOST_CHOICES),
+    "stop": Stops(),
+    "stop_token_ids": TokenIds(),
+    "stream": Flag(),
+    "stream_options": Inner(
+        {"include_usage": Flag(), "include_obfuscation": Neutral((False,))},
+    ),
+    # A trial's: which of its drafts is to be measured, and with which K.
+    "paceline": Inner({"arm": Words(), "draft_len": Whole(0, MOST_DRAFTED)}),
+    **SAMPLING,
+    **{name: Neutral(values) for name, values in NEUTRAL.items()},
+    **{name: Label() for name in LABELS},
+}
+
+
+@lru_cache(maxsize=8)
+def chat_parameters(bounds: Bounds = BOUNDS) -> Mapping[str, Parameter]:
+    """Every field of POST /v1/chat/completions."""
+    return {
+        "messages": Messages(bounds.messages),
+        "max_completion_tokens": Whole(1, MOST_TOKENS),
+        "logprobs": Flag(),
+        "top_logprobs": Whole(0, MOST_TOP_LOGPROBS),
+        **SHARED,
+    }
+
+
+@lru_cache(maxsize=8)
+def completion_parameters(bounds: Bounds = BOUNDS) -> Mapping[str, Parameter]:
+    """Every field of POST /v1/completions."""
+    return {
+        "prompt": Prompts(bounds.context),
+        "logprobs": Whole(0, MOST_TOP_LOGPROBS),
+        **SHARED,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +148,10 @@ class Ask:
     """One request as its client meant it. None is: not said."""
 
     chat: bool
-    model: str | None
-    messages: tuple[Mapping[str, str], ...] = ()
-    prompt: str | tuple[int, ...] = ""
+    model: str | None  # the target's name or an adapter's
+    messages: tuple[Mapping[str, str], ...] = ()  # a chat's
+    prompts: tuple[Prompt, ...] = ()  # a completion's, one or more
+    n: int = 1  # answers to each prompt
     max_tokens: int | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)  # of Sampling's fields, those said
     stops: tuple[str, ...] = ()
@@ -70,9 +164,22 @@ class Ask:
     draft_len: int | None = None  # a trial's
     trial_field: bool = False  # `paceline` was in the body
 
+    @property
+    def prompt(self) -> Prompt:
+        return self.prompts[0]
+
+    @property
+    def min_tokens(self) -> int:
+        return int(self.sampling.get("min_tokens", 0))
+
 
 def read_body(raw: bytes) -> dict[str, Any]:
     """The JSON object of a request body. Raises BadRequest."""
+    if _values(raw) > MOST_VALUES:
+        raise BadRequest(
+            f"the body holds more than {MOST_VALUES} values: send less, or prompts as text",
+            status=413,
+        )
     try:
         body = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError:
@@ -87,156 +194,95 @@ def read_body(raw: bytes) -> dict[str, Any]:
     return body
 
 
-def read_chat(body: Mapping[str, Any]) -> Ask:
+def read_chat(body: Mapping[str, Any], bounds: Bounds = BOUNDS) -> Ask:
     """The body of POST /v1/chat/completions. Raises BadRequest."""
-    said = _said(body, CHAT)
-    messages = said.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise BadRequest("messages: wanted a list of at least one message", "messages")
-    limits = {key: said[key] for key in ("max_tokens", "max_completion_tokens") if key in said}
-    if len(limits) == 2 and len(set(limits.values())) > 1:
-        raise BadRequest("max_tokens and max_completion_tokens differ: give one", "max_tokens")
-    logprobs = boolean(said, "logprobs")
-    top = whole(said, "top_logprobs", 0, MOST_TOP_LOGPROBS) or 0
+    _require(body, "messages", "a list of at least one message")
+    said = read_fields(body, chat_parameters(bounds))
+    limits = {said[key] for key in ("max_tokens", "max_completion_tokens") if key in said}
+    if len(limits) > 1:
+        raise BadRequest(
+            "max_tokens and max_completion_tokens differ: give one",
+            "max_tokens",
+            code="invalid_value",
+        )
+    logprobs, top = said.get("logprobs", False), said.get("top_logprobs", 0)
     if top and not logprobs:
-        raise BadRequest("top_logprobs needs logprobs: true", "top_logprobs")
+        raise BadRequest("top_logprobs needs logprobs: true", "top_logprobs", code="invalid_value")
     return Ask(
         chat=True,
-        messages=tuple(_message(message, place) for place, message in enumerate(messages)),
-        max_tokens=next((whole(said, key, 1, 2**31) for key in limits), None),
+        messages=said["messages"],
         logprobs=logprobs,
         top_logprobs=top,
-        **_shared(said),
+        **_shared(said, limits.pop() if limits else None),
     )
 
 
-def read_completion(body: Mapping[str, Any]) -> Ask:
+def read_completion(body: Mapping[str, Any], bounds: Bounds = BOUNDS) -> Ask:
     """The body of POST /v1/completions. Raises BadRequest."""
-    said = _said(body, COMPLETION)
-    top = whole(said, "logprobs", 0, MOST_TOP_LOGPROBS)
+    _require(body, "prompt", "text, a list of token ids, or a list of these")
+    said = read_fields(body, completion_parameters(bounds))
+    prompts, n = said["prompt"], said.get("n", 1)
+    if len(prompts) * n > MOST_CHOICES:
+        raise BadRequest(
+            f"n {n} for {len(prompts)} prompts: wanted {MOST_CHOICES} answers a request at most",
+            "n",
+            code="invalid_value",
+        )
     return Ask(
         chat=False,
-        prompt=_prompt(said.get("prompt")),
-        max_tokens=whole(said, "max_tokens", 1, 2**31) or 16,  # OpenAI's default
-        logprobs=top is not None,
-        top_logprobs=top or 0,
-        **_shared(said),
+        prompts=prompts,
+        logprobs="logprobs" in said,
+        top_logprobs=said.get("logprobs", 0),
+        **_shared(said, said.get("max_tokens", COMPLETION_TOKENS)),
     )
 
 
-def _said(body: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
-    """What the body says beyond nulls; refuses what is unknown or not supported."""
-    said = {}
-    for key, value in body.items():
-        if value is None or key in LABELS:
-            continue
-        if key in known:
-            said[key] = value
-        elif key not in NEUTRAL:
-            raise BadRequest(f"unknown parameter {ascii(key[:80])}", ascii(key[:80])[1:-1])
-        elif not any(type(value) is type(one) and value == one for one in _widened(NEUTRAL[key])):
-            raise BadRequest(f"{key} is not supported yet: leave it out", key)
-    return said
-
-
-def _widened(values: tuple[object, ...]) -> tuple[object, ...]:
-    """A whole number is as good written as 1.0; a boolean is no number."""
-    numbers = [float(one) for one in values if isinstance(one, int) and not isinstance(one, bool)]
-    return (*values, *numbers)
-
-
-def _shared(said: Mapping[str, Any]) -> dict[str, Any]:
-    stream = boolean(said, "stream")
-    sampling, stops = read_sampling(said), _stops(said.get("stop"))
-    if stops and sampling.get("min_tokens"):
-        raise BadRequest("min_tokens with stop is not supported: give one of them", "min_tokens")
-    arm, draft_len = _trial(said.get("paceline"))
+def _shared(said: Mapping[str, Any], max_tokens: int | None) -> dict[str, Any]:
+    sampling, stream = sampling_said(said), said.get("stream", False)
+    least = sampling.get("min_tokens", 0)
+    if max_tokens is not None and least > max_tokens:
+        raise BadRequest(
+            f"min_tokens {least} is above max_tokens {max_tokens}",
+            "min_tokens",
+            code="invalid_value",
+        )
+    if "stream_options" in said and not stream:
+        raise BadRequest(
+            "stream_options needs stream: true", "stream_options", code="invalid_value"
+        )
+    trial = said.get("paceline", {})
     return {
-        "model": text(said, "model"),
+        "model": said.get("model"),
+        "n": said.get("n", 1),
+        "max_tokens": max_tokens,
         "sampling": sampling,
-        "stop_ids": token_ids(said, "stop_token_ids") or frozenset(),
-        "stops": stops,
+        "stop_ids": said.get("stop_token_ids", frozenset()),
+        "stops": said.get("stop", ()),
         "stream": stream,
-        "stream_usage": _stream_usage(said.get("stream_options"), stream=stream),
-        "arm": arm,
-        "draft_len": draft_len,
+        "stream_usage": said.get("stream_options", {}).get("include_usage", False),
+        "arm": trial.get("arm"),
+        "draft_len": trial.get("draft_len"),
         "trial_field": "paceline" in said,
     }
 
 
-def _message(message: Any, place: int) -> Mapping[str, str]:
-    name = f"messages[{place}]"
-    if not isinstance(message, dict):
-        raise BadRequest(f"{name}: wanted an object with role and content", name)
-    if unknown := [key for key in message if key not in ("role", "content") and message[key]]:
-        shown = ascii(unknown[0][:80])[1:-1]
-        raise BadRequest(f"{name}.{shown} is not supported", f"{name}.{shown}")
-    role, content = message.get("role"), message.get("content")
-    if role not in ROLES:
-        raise BadRequest(f"{name}.role: wanted one of {', '.join(ROLES)}", f"{name}.role")
-    if isinstance(content, list):
-        content = "".join(_part(part, f"{name}.content[{i}]") for i, part in enumerate(content))
-    if not isinstance(content, str):
-        raise BadRequest(f"{name}.content: wanted text", f"{name}.content")
-    return {"role": role, "content": sound(content, f"{name}.content")}
+def _require(body: Mapping[str, Any], name: str, wanted: str) -> None:
+    if body.get(name) is None:
+        raise BadRequest(f"{name}: wanted {wanted}", name, code="missing_required_parameter")
 
 
-def _part(part: Any, name: str) -> str:
-    if isinstance(part, dict) and set(part) == {"type", "text"} and part["type"] == "text":
-        text = part["text"]
-        if isinstance(text, str):
-            return text
-    raise BadRequest(f'{name}: wanted {{"type": "text", "text": "..."}}', name)
+def _values(raw: bytes) -> int:
+    """About how many values a JSON text holds: commas between them, and texts.
 
-
-def _prompt(prompt: Any) -> str | tuple[int, ...]:
-    if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
-        prompt = prompt[0]  # a list of one prompt
-    if isinstance(prompt, str) and prompt:
-        return sound(prompt, "prompt")
-    if isinstance(prompt, list) and prompt:
-        if all(type(one) is int and 0 <= one < 2**31 for one in prompt):
-            return tuple(prompt)
-        if all(isinstance(one, str | list) for one in prompt):
-            raise BadRequest(f"{len(prompt)} prompts: one a request is supported", "prompt")
-    raise BadRequest("prompt: wanted text or a list of token ids, not empty", "prompt")
-
-
-def _stops(stop: Any) -> tuple[str, ...]:
-    stops = [stop] if isinstance(stop, str) else ([] if stop is None else stop)
-    if not isinstance(stops, list) or len(stops) > MOST_STOPS:
-        raise BadRequest(f"stop: wanted a text or a list of at most {MOST_STOPS}", "stop")
-    for one in stops:
-        if not isinstance(one, str) or not 0 < len(one) <= 1000:
-            raise BadRequest("stop: wanted texts of 1 to 1000 characters", "stop")
-    return tuple(sound(one, "stop") for one in stops)
-
-
-def _stream_usage(options: Any, *, stream: bool) -> bool:
-    if options is None:
-        return False
-    if not stream:
-        raise BadRequest("stream_options needs stream: true", "stream_options")
-    if not isinstance(options, dict):
-        raise BadRequest("stream_options: wanted an object", "stream_options")
-    for key in options:
-        if key == "include_obfuscation" and not options[key]:
-            continue
-        if key != "include_usage":
-            shown = ascii(key[:80])[1:-1]
-            raise BadRequest(f"unknown stream option {shown}", f"stream_options.{shown}")
-    return boolean(options, "include_usage")
-
-
-def _trial(field: Any) -> tuple[str | None, int | None]:
-    if field is None:
-        return None, None
-    if not isinstance(field, dict) or set(field) - {"arm", "draft_len"}:
-        raise BadRequest('paceline: wanted {"arm": NAME, "draft_len": K}', "paceline")
-    arm = field.get("arm")
-    if arm is not None and not isinstance(arm, str):
-        raise BadRequest("paceline.arm: wanted an arm's name", "paceline.arm")
-    return arm, whole(field, "draft_len", 0, 16)
+    30 ms for 4 MiB at worst, where parsing takes 150 and reading as much again.
+    """
+    if raw.count(b",") + raw.count(b'"') < MOST_VALUES:
+        return 0
+    plain = raw.replace(b"\\\\", b"").replace(b'\\"', b"")  # no quote in it is part of a text
+    texts = plain.count(b'"') // 2
+    if texts > MOST_VALUES:
+        return texts
+    return sum(outside.count(b",") for outside in plain.split(b'"')[::2])
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -1,67 +1,184 @@
-"""Reads one field of a request body, or refuses it: its name, what was got, what was wanted.
+"""The kinds of values in a request body: each is read, or refused by name, and described.
 
-Pure. Knows JSON's kinds of values; nothing of what a field is for.
+Pure. Knows JSON's kinds of values and JSON Schema's words for them; nothing of what a field is for.
+A reader and its description stand side by side, so that the OpenAPI document says what is done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+Schema = dict[str, Any]
 
 
 class BadRequest(ValueError):
     """A request that is refused. `parameter` names what is wrong with it, where one thing is."""
 
-    def __init__(self, message: str, parameter: str | None = None, *, status: int = 400) -> None:
+    def __init__(
+        self,
+        message: str,
+        parameter: str | None = None,
+        *,
+        status: int = 400,
+        code: str | None = None,  # for programs; None is the status' own
+    ) -> None:
         super().__init__(message)
-        self.message, self.parameter, self.status = message, parameter, status
+        self.message, self.parameter, self.status, self.code = message, parameter, status, code
 
 
-def text(said: Mapping[str, Any], key: str) -> str | None:
-    value = said.get(key)
-    if value is not None and not isinstance(value, str):
-        refuse(key, value, "text")
-    return None if value is None else sound(value, key)
+class Parameter(Protocol):
+    """One field of a body. JSON's null is never read: it says nothing."""
+
+    def read(self, value: Any, name: str) -> Any:
+        """What the value means. Raises BadRequest, which calls it `name`."""
+
+    def schema(self) -> Schema:
+        """What is read, in JSON Schema's words."""
 
 
-def boolean(said: Mapping[str, Any], key: str) -> bool:
-    value = said.get(key)
-    if value is None:
-        return False
-    if not isinstance(value, bool):
-        refuse(key, value, "true or false")
-    return value
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number; 2.0 is as good as 2, true is none."""
+
+    low: int
+    high: int
+
+    def read(self, value: Any, name: str) -> int:
+        if type(value) is float and value.is_integer():
+            value = int(value)
+        if type(value) is not int or not self.low <= value <= self.high:
+            refuse(name, value, f"a whole number of {self.low} to {self.high}")
+        return value
+
+    def schema(self) -> Schema:
+        return {"type": "integer", "minimum": self.low, "maximum": self.high}
 
 
-def whole(said: Mapping[str, Any], key: str, low: int, high: int) -> int | None:
-    value = said.get(key)
-    if value is None:
-        return None
-    if type(value) is not int or not low <= value <= high:
-        refuse(key, value, f"a whole number of {low} to {high}")
-    return value
-
-
-def number(
-    said: Mapping[str, Any], key: str, low: float, high: float, *, above: bool = False
-) -> float | None:
+@dataclass(frozen=True, slots=True)
+class Number:
     """A number from `low` to `high`; `above` leaves `low` itself out."""
-    value = said.get(key)
-    if value is None:
+
+    low: float
+    high: float
+    above: bool = False
+
+    def read(self, value: Any, name: str) -> float:
+        wanted = (
+            f"a number {'above' if self.above else 'of'} {self.low:g} "
+            f"{'and at most' if self.above else 'to'} {self.high:g}"
+        )
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            refuse(name, value, wanted)
+        if not self.low <= value <= self.high or (self.above and value == self.low):
+            refuse(name, value, wanted)
+        return float(value)
+
+    def schema(self) -> Schema:
+        least = "exclusiveMinimum" if self.above else "minimum"
+        return {"type": "number", least: self.low, "maximum": self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    def read(self, value: Any, name: str) -> bool:
+        if not isinstance(value, bool):
+            refuse(name, value, "true or false")
+        return value
+
+    def schema(self) -> Schema:
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A short text, such as a name."""
+
+    longest: int = 1000  # characters
+
+    def read(self, value: Any, name: str) -> str:
+        if not isinstance(value, str):
+            refuse(name, value, "text")
+        if len(value) > self.longest:
+            refuse(name, value, f"at most {self.longest} characters")
+        return sound(value, name)
+
+    def schema(self) -> Schema:
+        return {"type": "string", "maxLength": self.longest}
+
+
+@dataclass(frozen=True, slots=True)
+class Neutral:
+    """A parameter that is not supported, with the values of it that change nothing."""
+
+    values: tuple[object, ...]
+
+    def read(self, value: Any, name: str) -> None:
+        # A whole number is as good written as 1.0; a boolean is no number.
+        floats = [float(one) for one in self.values if type(one) is int]
+        if not any(type(value) is type(one) and value == one for one in (*self.values, *floats)):
+            raise BadRequest(
+                f"{name} is not supported yet: leave it out", name, code="unsupported_parameter"
+            )
+
+    def schema(self) -> Schema:
+        return {"enum": [*self.values, None], "description": "not supported beyond these values"}
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Says who asks, or what for: it never changes an answer, so that anything is taken."""
+
+    def read(self, value: Any, name: str) -> None:
         return None
-    wanted = (
-        f"a number {'above' if above else 'of'} {low:g} {'and at most' if above else 'to'} {high:g}"
-    )
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        refuse(key, value, wanted)
-    if not low <= value <= high or (above and value == low):
-        refuse(key, value, wanted)
-    return float(value)
+
+    def schema(self) -> Schema:
+        return {"description": "taken and not used"}
 
 
-def refuse(key: str, value: object, wanted: str) -> NoReturn:
+def read_fields(
+    body: Mapping[str, Any], parameters: Mapping[str, Parameter], inside: str = ""
+) -> dict[str, Any]:
+    """What a body, or the object `inside` it, says beyond nulls. Raises BadRequest.
+
+    Nothing is ever ignored: what is not in `parameters` is refused by name.
+    """
+    said = {}
+    for key, value in body.items():
+        if key not in parameters:
+            shown = inside + ascii(key[:80])[1:-1]
+            raise BadRequest(f"unknown parameter '{shown}'", shown, code="unknown_parameter")
+        if value is not None:
+            said[key] = parameters[key].read(value, inside + key)
+    return said
+
+
+def nullable(schema: Schema) -> Schema:
+    """The same, or null."""
+    if isinstance(schema.get("type"), str):
+        return {**schema, "type": [schema["type"], "null"]}
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
+    return schema
+
+
+def object_of(parameters: Mapping[str, Parameter], *required: str) -> Schema:
+    """The schema of an object with these fields and no others."""
+    return {
+        "type": "object",
+        "properties": {
+            name: one.schema() if name in required else nullable(one.schema())
+            for name, one in parameters.items()
+        },
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def refuse(name: str, value: object, wanted: str) -> NoReturn:
     got = kind(value) if isinstance(value, str | list | dict) else f"{value!r:.40}"
-    raise BadRequest(f"{key}: got {got}, wanted {wanted}", key)
+    raise BadRequest(f"{name}: got {got}, wanted {wanted}", name, code="invalid_value")
 
 
 def sound(text: str, name: str) -> str:
@@ -70,7 +187,7 @@ def sound(text: str, name: str) -> str:
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise BadRequest(
-            f"{name} holds half a surrogate pair, which is no character", name
+            f"{name} holds half a surrogate pair, which is no character", name, code="invalid_value"
         ) from None
     return text
 

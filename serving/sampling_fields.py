@@ -1,83 +1,97 @@
 """The sampling parameters of a request body, under OpenAI's and vLLM's names.
 
-Pure: fields in, keyword arguments of `Sampling` out, only of what was said; what was not said the
-release decides. Knows no tokenizer: the engine checks token ids against the token table.
+Pure: what was said becomes keyword arguments of `Sampling`; what was not said the release decides.
+Knows no tokenizer: the engine checks token ids against the token table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from serving.fields import BadRequest, number, refuse, whole
+from serving.fields import BadRequest, Number, Parameter, Schema, Whole, refuse
 
 LARGEST_SEED = 2**63 - 1
 MOST_TOKENS = 2**31
 MOST_BIASES = 1024  # OpenAI takes 300
-SAMPLING = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-    "allowed_token_ids",
-    "banned_token_ids",
-    "min_tokens",
-    "seed",
-)
+LARGEST_BIAS = 100
 
 
-def read_sampling(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What of `Sampling` a client asked for. Raises BadRequest."""
-    top_k = whole(said, "top_k", -1, MOST_TOKENS)
-    found: dict[str, Any] = {
-        "temperature": number(said, "temperature", 0.0, 2.0),
-        "top_p": number(said, "top_p", 0.0, 1.0, above=True),
-        "top_k": None if top_k is None else max(top_k, 0),  # -1 keeps all, as in vLLM
-        "min_p": number(said, "min_p", 0.0, 1.0),
-        "repetition_penalty": number(said, "repetition_penalty", 0.01, 100.0),
-        "presence_penalty": number(said, "presence_penalty", -2.0, 2.0),
-        "frequency_penalty": number(said, "frequency_penalty", -2.0, 2.0),
-        "logit_bias": _biases(said),
-        "allowed": token_ids(said, "allowed_token_ids"),
-        "banned": token_ids(said, "banned_token_ids"),
-        "min_tokens": whole(said, "min_tokens", 0, MOST_TOKENS),
-        "seed": whole(said, "seed", -LARGEST_SEED - 1, LARGEST_SEED),
-    }
-    return {name: value for name, value in found.items() if value is not None}
+@dataclass(frozen=True, slots=True)
+class TokenIds:
+    """A list of token ids."""
+
+    least: int = 0
+
+    def read(self, value: Any, name: str) -> frozenset[int]:
+        if not isinstance(value, list) or not all(_is_token(one) for one in value):
+            refuse(name, value, "a list of token ids")
+        if len(value) < self.least:
+            refuse(name, value, f"at least {self.least} token id, or nothing could be emitted")
+        return frozenset(value)
+
+    def schema(self) -> Schema:
+        return {
+            "type": "array",
+            "items": {"type": "integer", "minimum": 0, "exclusiveMaximum": MOST_TOKENS},
+            "minItems": self.least,
+        }
 
 
-def token_ids(said: Mapping[str, Any], key: str) -> frozenset[int] | None:
-    """A list of token ids; an empty one says nothing."""
-    value = said.get(key)
-    if value is None or value == []:
-        return None
-    if not isinstance(value, list) or not all(_is_token(one) for one in value):
-        refuse(key, value, "a list of token ids")
-    return frozenset(value)
-
-
-def _biases(said: Mapping[str, Any]) -> tuple[tuple[int, float], ...] | None:
+@dataclass(frozen=True, slots=True)
+class Biases:
     """{"token id": bias}, as OpenAI writes it: ids as JSON's keys are texts."""
-    value = said.get("logit_bias")
-    if value is None or value == {}:
-        return None
-    if not isinstance(value, dict) or len(value) > MOST_BIASES:
-        refuse("logit_bias", value, f"an object of at most {MOST_BIASES} token ids and biases")
-    biases = []
-    for key in value:
-        if not (key.isascii() and key.isdigit() and len(key) < 11 and _is_token(int(key))):
-            raise BadRequest(
-                f"logit_bias: got the key {ascii(key[:20])}, wanted a token id", "logit_bias"
-            )
-        bias = number(value, key, -100.0, 100.0)
-        if bias is None:
-            raise BadRequest(f"logit_bias: token {key} has no bias", "logit_bias")
-        biases.append((int(key), bias))
-    return tuple(sorted(biases))
+
+    def read(self, value: Any, name: str) -> tuple[tuple[int, float], ...]:
+        if not isinstance(value, dict) or len(value) > MOST_BIASES:
+            refuse(name, value, f"an object of at most {MOST_BIASES} token ids and biases")
+        biases = []
+        for key, bias in value.items():
+            # One way to write each id, or the same token could be there twice.
+            if not (key.isascii() and key.isdigit() and len(key) < 11 and str(int(key)) == key):
+                raise BadRequest(
+                    f"{name}: got the key {ascii(key[:20])}, wanted a token id",
+                    name,
+                    code="invalid_value",
+                )
+            if not _is_token(int(key)):
+                refuse(name, int(key), f"token ids below {MOST_TOKENS}")
+            biases.append((int(key), Number(-LARGEST_BIAS, LARGEST_BIAS).read(bias, name)))
+        return tuple(sorted(biases))
+
+    def schema(self) -> Schema:
+        return {
+            "type": "object",
+            "propertyNames": {"pattern": "^(0|[1-9][0-9]{0,8})$"},
+            "additionalProperties": Number(-LARGEST_BIAS, LARGEST_BIAS).schema(),
+            "maxProperties": MOST_BIASES,
+        }
+
+
+SAMPLING: Mapping[str, Parameter] = {
+    "temperature": Number(0, 2),
+    "top_p": Number(0, 1, above=True),
+    "top_k": Whole(-1, MOST_TOKENS),  # 0 and, as in vLLM, -1 keep all
+    "min_p": Number(0, 1),
+    "repetition_penalty": Number(0.01, 100),
+    "presence_penalty": Number(-2, 2),
+    "frequency_penalty": Number(-2, 2),
+    "logit_bias": Biases(),
+    "allowed_token_ids": TokenIds(least=1),
+    "banned_token_ids": TokenIds(),
+    "min_tokens": Whole(0, MOST_TOKENS),
+    "seed": Whole(-LARGEST_SEED - 1, LARGEST_SEED),
+}
+NAMES = {"allowed_token_ids": "allowed", "banned_token_ids": "banned"}  # what Sampling calls them
+
+
+def sampling_said(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What of `Sampling` was asked for, from what `SAMPLING` has read."""
+    found = {NAMES.get(name, name): said[name] for name in SAMPLING if name in said}
+    if "top_k" in found:
+        found["top_k"] = max(found["top_k"], 0)
+    return found
 
 
 def _is_token(value: object) -> bool:

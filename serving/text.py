@@ -1,18 +1,24 @@
-"""Between text and token ids: the target's tokenizer and chat template, stops, detokenising.
+"""Between text and token ids: the target's tokenizer, its chat template and how it is sampled.
 
-Knows transformers' tokenizers and nothing of models, requests or HTTP. What a completion's text is
-depends on its tokens alone, never on the blocks in which they came: streamed text, text given at
-once and the engine's stop check all go through `CompletionText`, one token at a time.
+Knows transformers' tokenizers and nothing of models, requests or HTTP.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from serving.detokenising import REPLACEMENT, CompletionText
+from serving.token_bytes import longest_token_bytes
+from speculation.sampling import Sampling
+
+log = logging.getLogger("paceline.serving")
 
 # What of a release's generation defaults says how it is sampled, and as what kind of number.
 SAMPLING_DEFAULTS: Mapping[str, Callable[[Any], int | float]] = {
@@ -22,7 +28,6 @@ SAMPLING_DEFAULTS: Mapping[str, Callable[[Any], int | float]] = {
     "min_p": float,
     "repetition_penalty": float,
 }
-REPLACEMENT = "\ufffd"  # what a decoder writes for bytes that are not, or not yet, a character
 
 
 class TokenizerError(ValueError):
@@ -64,16 +69,21 @@ class Text:
         for stored in (defaults, _stored(folder / "config.json")):
             named = stored.get("eos_token_id")
             ends |= set(named) if isinstance(named, list) else {named}
-        sampling = {
-            name: kind(defaults[name])
-            for name, kind in SAMPLING_DEFAULTS.items()
-            if defaults.get("do_sample") and isinstance(defaults.get(name), int | float)
-        }
-        return cls(tokenizer, frozenset(end for end in ends if end is not None), sampling)
+        sampling = _sampling(defaults) if defaults.get("do_sample") else {}
+        return cls(tokenizer, frozenset(end for end in ends if type(end) is int), sampling)
 
     def __len__(self) -> int:
         """Tokens in the table; ids from here on have no text."""
         return int(self._rust.get_vocab_size(with_added_tokens=True))
+
+    @cached_property
+    def longest_token_bytes(self) -> int:
+        """Bytes of a text that one token stands for at most."""
+        return longest_token_bytes(self._rust)
+
+    def least_tokens(self, text: str) -> int:
+        """Never more than `text` has; known without cutting it up."""
+        return -(-len(text.encode()) // self.longest_token_bytes)
 
     @property
     def _rust(self) -> Any:
@@ -116,85 +126,35 @@ class Text:
         return text, text.encode()
 
     def completion(
-        self, stops: Sequence[str] = (), stop_ids: frozenset[int] = frozenset()
+        self,
+        stops: Sequence[str] = (),
+        stop_ids: frozenset[int] = frozenset(),
+        min_tokens: int = 0,  # before these many are there, no stop string ends it
     ) -> CompletionText:
         """For an answer that ends at `stops` or `stop_ids` too; none of these is text."""
-        return CompletionText(self.decode, self.stop_ids | stop_ids, tuple(stops))
+        return CompletionText(self.decode, self.stop_ids | stop_ids, tuple(stops), min_tokens)
 
 
-@dataclass
-class CompletionText:
-    """One completion's text as its tokens come: whole characters only, cut before a stop string."""
+def _sampling(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a release's defaults can be done. No client could mend the rest, so it is left out.
 
-    decode: Callable[[Sequence[int]], str]
-    stop_ids: frozenset[int] = frozenset()
-    stops: tuple[str, ...] = ()
-    stopped: bool = False  # a stop string is complete; nothing after it is text
-    tokens: int = 0  # pushed so far
-    _window: list[int] = field(default_factory=list)  # the last tokens with text, and those after
-    _shown: int = 0  # of the window, tokens whose text is out
-    _held: str = ""  # text that may be the beginning of a stop string
-
-    def push(self, ids: Sequence[int]) -> str:
-        """Take `ids`; returns the text that is certain now. Stops at the first stop string."""
-        text = ""
-        for token in ids:
-            if self.stopped:
-                break
-            self.tokens += 1
-            if token not in self.stop_ids:
-                self._window.append(token)
-                text += self._certain(self._new_text(final=False))
-        return text
-
-    def finish(self) -> str:
-        """The rest: half characters as replacement characters, beginnings of stop strings."""
-        if self.stopped:
-            return ""
-        text = self._certain(self._new_text(final=True))
-        if self.stopped:
-            return text
-        held, self._held = self._held, ""
-        return text + held
-
-    def ends(self, emitted: Sequence[int]) -> int | None:
-        """For the engine: how many of `emitted` there are when a stop string is complete."""
-        self.push(emitted[self.tokens :])
-        return self.tokens if self.stopped else None
-
-    def _new_text(self, *, final: bool) -> str:
-        shown = self.decode(self._window[: self._shown])
-        text = self.decode(self._window)
-        if text.endswith(REPLACEMENT) and not final:
-            return ""
-        new = text[len(shown) :]
-        if new:
-            # Keep the newest tokens only: they give the next ones their context (decoders may
-            # strip a leading space), and all before them is settled.
-            self._window = self._window[self._shown :]
-            self._shown = len(self._window)
-        return new
-
-    def _certain(self, new: str) -> str:
-        if not new:
-            return ""
-        text = self._held + new
-        found = [place for stop in self.stops if (place := text.find(stop)) >= 0]
-        if found:
-            self.stopped, self._held = True, ""
-            return text[: min(found)]
-        keep = max((_overlap(text, stop) for stop in self.stops), default=0)
-        cut = len(text) - keep
-        self._held = text[cut:]
-        return text[:cut]
-
-
-def _overlap(text: str, stop: str) -> int:
-    """Characters at the end of `text` that may be the beginning of `stop`."""
-    for length in range(min(len(text), len(stop) - 1), 0, -1):
-        if text.endswith(stop[:length]):
-            return length
-    return 0
+    Warns of each that is.
+    """
+    sampling: dict[str, Any] = {}
+    for name, kind in SAMPLING_DEFAULTS.items():
+        value = defaults.get(name)
+        if value is None:
+            continue
+        try:
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ValueError(f"{name} {value!r:.40}: wanted a number")
+            known: Any = {name: kind(value)}
+            Sampling(**known)
+        except (ValueError, OverflowError) as error:  # infinity is no whole number
+            log.warning("generation_config.json is not followed in this: %s", error)
+        else:
+            sampling[name] = kind(value)
+    return sampling
 
 
 def _stored(path: Path) -> dict[str, Any]:
