@@ -19,6 +19,7 @@ from typing import Annotated
 
 import typer
 
+from configuration.quiet import quieten
 from configuration.reading import read_settings
 from configuration.settings import Settings
 from evaluation.endpoints import EndpointError
@@ -43,8 +44,25 @@ Registry = Annotated[
         help="URL of the MLflow server; left out, the one configured or embedded in the home.",
     ),
 ]
+
+
+def sound_name(pairing: str) -> str:
+    """A pairing's name, before anything is started for it. Raises typer.BadParameter."""
+    from registry.versions import check_name
+
+    try:
+        return check_name(pairing)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 PairingName = Annotated[
-    str, typer.Option("--pairing", help="The line that this is about, as paceline.toml names it.")
+    str,
+    typer.Option(
+        "--pairing",
+        help="The line that this is about, as paceline.toml names it.",
+        callback=sound_name,
+    ),
 ]
 
 
@@ -137,12 +155,11 @@ def environment(
     settings: Settings, registry: str, prefect: str, more: Mapping[str, str] | None = None
 ) -> Iterator[None]:
     """What the flows and the libraries read, put back afterwards."""
-    from cli.stack import QUIET, past_proxies
+    from cli.stack import past_proxies
 
     before = dict(os.environ)
     os.environ.update(more or {})
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
+    quieten(os.environ)
     os.environ.update(past_proxies(before))
     os.environ["PACELINE_HOME"] = str(settings.home.absolute())
     os.environ["PACELINE_REGISTRY"] = os.environ["MLFLOW_TRACKING_URI"] = registry

@@ -22,6 +22,7 @@ from typing import IO, Any
 
 from cli.leftovers import end_leftovers, record
 from cli.supervised import supervised
+from configuration.quiet import QUIET
 from evaluation.endpoints import (
     Endpoint,
     EndpointError,
@@ -36,19 +37,6 @@ HOST = "127.0.0.1"
 SCHEMA_SECONDS = 300.0
 STOP_SECONDS = 5.0  # nothing is lost by killing one: all of them keep their state on disk
 READY_SECONDS = 300.0  # a server imports for seconds; on a machine that is busy, for minutes
-QUIET = {  # nothing phones home, nothing runs that nobody asked for
-    "DO_NOT_TRACK": "1",  # Prefect's client
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",  # Prefect's server does not read the line above
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eleven idle processes less
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "MPLBACKEND": "Agg",
-    # their own bars and notes would tear the progress that we show
-    "TQDM_DISABLE": "1",
-    "TRANSFORMERS_VERBOSITY": "error",
-    "MLFLOW_LOGGING_LEVEL": "WARNING",
-}
 LEASES = "prefect.server.concurrency.lease_storage.filesystem"
 PREFECT = {
     # leases in memory would cancel every running flow when the server restarts
@@ -66,6 +54,10 @@ class HomeInUse(ValueError):
     """Another process runs the servers of this home."""
 
 
+# Of other servers; and of a server's own callers, of whom the stack's own need no keys.
+FOREIGN = ("PREFECT_", "MLFLOW_", "PACELINE_KEYS", "PACELINE_ADMIN_KEYS")
+
+
 class Stack:
     """The servers of one home. Use as a context manager; enter and leave in the same thread."""
 
@@ -79,7 +71,7 @@ class Stack:
         self._lock: IO[str] | None = None
         # settings that a user has for other servers of these libraries would reach into ours
         self._environ = {
-            **{k: v for k, v in environ.items() if not k.startswith(("PREFECT_", "MLFLOW_"))},
+            **{k: v for k, v in environ.items() if not k.startswith(FOREIGN)},
             **QUIET,
             **past_proxies(environ),
             **PREFECT,

@@ -2,8 +2,8 @@
 
     python -m flows.worker --home paceline-home
 
-The home's lock (cli/stack.py) sees that no second worker of this home lives. Talks to the Prefect
-server that PREFECT_API_URL names.
+For `paceline demo` and `paceline worker`, which see that no second worker of this home lives, and
+set what Prefect reads when it is loaded. Talks to the Prefect server that PREFECT_API_URL names.
 """
 
 from __future__ import annotations

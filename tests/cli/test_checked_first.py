@@ -141,6 +141,18 @@ def test_a_mistyped_pairing_is_refused_where_others_are_configured(
     assert (code, "tyo" in told) == (2, True), told
 
 
+@pytest.mark.parametrize(
+    "command", [("promote", "1"), ("rollback",), ("retrain",), ("release", ".")]
+)
+def test_a_name_that_can_be_no_pairing_starts_nothing(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    code, told = paceline(*command, "--pairing", "a b", "--home", tmp_path)
+    assert code == 2
+    assert "'a b'" in told
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_options_that_could_not_be_used_do_not_bind_a_home(tmp_path: Path) -> None:
     _same_demo(tmp_path, {"target": "/wrong"})
     _same_demo(tmp_path, {"target": "/right"})
