@@ -1,21 +1,23 @@
-"""Writes what a client gets: a ticket's events as OpenAI bodies, whole or in chunks.
+"""Writes what a client gets: a group's events as OpenAI bodies, whole or in chunks.
 
-Pure: events in, plain objects out. Knows the two API shapes and the text of tokens; nothing of
-HTTP. Both ways of answering take the same pieces, so streamed and whole answers say the same.
+Pure: events in, plain objects out. Knows the two API shapes; nothing of HTTP. Both ways of
+answering take the same pieces, so streamed and whole answers say the same.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from serving.bodies import Ask
-from serving.text import CompletionText, Text
-from serving.tickets import Ticket
-from speculation.sequence import Event, TokenLogprobs
+from serving.choices import Choice, Piece
+from serving.tickets import Group
+from serving.token_logprobs import Entry, chat_logprobs, completion_logprobs
+from serving.usage import usage
+from speculation.sequence import Event
 
-LEAST_LOGPROB = -9999.0  # JSON has no minus infinity; OpenAI writes this
 Body = dict[str, Any]
 
 
@@ -24,159 +26,100 @@ def to_json(body: object) -> bytes:
     return json.dumps(body, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
-@dataclass(slots=True)
-class Piece:
-    """What one event adds."""
-
-    text: str = ""
-    entries: list[Body] = field(default_factory=list)  # one per token, where they were asked for
-
-
 @dataclass
 class Answer:
-    """One request's answer as it grows."""
+    """A request's answers as they grow."""
 
     ask: Ask
-    ticket: Ticket
+    group: Group
     model: str
-    text: Text
-    completion: CompletionText
-    _length: int = 0  # characters so far
+    choices: tuple[Choice, ...]  # in the order of the group's tickets
 
     @classmethod
-    def to(cls, ask: Ask, ticket: Ticket, model: str) -> Answer:
-        text = ticket.loaded.text
-        return cls(ask, ticket, model, text, text.completion(ask.stops, ask.stop_ids))
+    def to(cls, ask: Ask, group: Group, model: str) -> Answer:
+        text = group.loaded.text
+        choices = tuple(Choice.to(ask, text) for _ in group.tickets)
+        return cls(ask, group, ask.model or model, choices)
 
-    def take(self, event: Event) -> Piece:
-        """The event's text, and its tokens' log-probabilities where they were asked for."""
-        piece = Piece()
-        for place, token in enumerate(event.token_ids):
-            start = self._length
-            new = self.completion.push([token])
-            piece.text += new
-            self._length += len(new)
-            if self.ask.logprobs:
-                piece.entries.append(self._entry(token, event.logprobs[place], start))
-        if event.outcome is not None:
-            rest = self.completion.finish()
-            piece.text += rest
-            self._length += len(rest)
-        return piece
+    @property
+    def id(self) -> str:
+        return self.group.tickets[0].request.id
 
-    def whole(self, pieces: list[Piece], last: Event) -> Body:
-        """The body of an answer that is not streamed."""
-        text = "".join(piece.text for piece in pieces)
-        entries = [entry for piece in pieces for entry in piece.entries]
-        choice: Body = {
-            "index": 0,
-            "finish_reason": last.outcome,
-            "logprobs": self._logprobs(entries),
-        }
-        if self.ask.chat:
-            choice["message"] = {"role": "assistant", "content": text, "refusal": None}
-        else:
-            choice["text"] = text
+    def whole(self, pieces: Sequence[Piece]) -> Body:
+        """The body of an answer that is not streamed; `pieces` are each choice's, joined."""
+        choices = []
+        for index, piece in enumerate(pieces):
+            choice = self._choice(index, piece.entries, self._finish(index))
+            if self.ask.chat:
+                choice["message"] = {"role": "assistant", "content": piece.text, "refusal": None}
+            else:
+                choice["text"] = piece.text
+            choices.append(choice)
         kind = "chat.completion" if self.ask.chat else "text_completion"
-        return {**self._head(kind), "choices": [choice], "usage": usage(self.ticket, last)}
+        return {**self._head(kind), "choices": choices, "usage": self.usage()}
 
-    def opening(self) -> Body | None:
-        """The chunk before all others; only chats have one."""
+    def opening(self) -> list[Body]:
+        """The chunks before all others; only chats have them."""
         if not self.ask.chat:
-            return None
-        return self._chunk({"role": "assistant", "content": "", "refusal": None}, [], None)
-
-    def chunks(self, piece: Piece, event: Event) -> list[Body]:
-        """What one event sends: nothing while all its text is held back."""
-        if not self.ask.chat:
-            if piece.text or piece.entries or event.outcome is not None:
-                return [self._chunk(piece.text, piece.entries, event.outcome)]
             return []
-        chunks = []
-        if piece.text or piece.entries:
-            chunks.append(self._chunk({"content": piece.text}, piece.entries, None))
-        if event.outcome is not None:
-            chunks.append(self._chunk({}, [], event.outcome))
+        said = {"role": "assistant", "content": "", "refusal": None}
+        return [self._chunk(index, said) for index in range(len(self.choices))]
+
+    def chunks(self, index: int, pieces: Sequence[Piece]) -> list[Body]:
+        """What sends `pieces` of a choice, and its end once that has come."""
+        finish = self._finish(index)
+        if self.ask.chat:
+            chunks = [self._chunk(index, {"content": one.text}, one.entries) for one in pieces]
+            return chunks if finish is None else [*chunks, self._chunk(index, {}, (), finish)]
+        if finish is not None and not pieces:
+            pieces = [Piece()]  # somewhere it has to be said
+        chunks = [self._chunk(index, one.text, one.entries) for one in pieces]
+        if finish is not None:
+            chunks[-1]["choices"][0]["finish_reason"] = finish
         return chunks
 
-    def closing(self, last: Event) -> Body:
+    def closing(self) -> Body:
         """The chunk after all others, with the usage; for those who asked for it."""
         kind = "chat.completion.chunk" if self.ask.chat else "text_completion"
-        return {**self._head(kind), "choices": [], "usage": usage(self.ticket, last)}
+        return {**self._head(kind), "choices": [], "usage": self.usage()}
 
-    def _chunk(self, said: Body | str, entries: list[Body], finish: str | None) -> Body:
-        choice: Body = {"index": 0, "finish_reason": finish, "logprobs": self._logprobs(entries)}
+    def usage(self) -> Body:
+        """What all of it cost."""
+        lasts = [choice.last for choice in self.choices]
+        return usage(self.group.tickets, [last for last in lasts if last is not None], self.ask.n)
+
+    def take(self, index: int, event: Event) -> list[Piece]:
+        """What an event adds to a choice, token by token."""
+        return self.choices[index].take(event)
+
+    def _finish(self, index: int) -> str | None:
+        last = self.choices[index].last
+        return None if last is None else last.outcome
+
+    def _chunk(
+        self,
+        index: int,
+        said: Body | str,
+        entries: Sequence[Entry] = (),
+        finish: str | None = None,
+    ) -> Body:
+        choice = self._choice(index, entries, finish)
         choice["delta" if self.ask.chat else "text"] = said
-        body = {
-            **self._head("chat.completion.chunk" if self.ask.chat else "text_completion"),
-            "choices": [choice],
-        }
+        kind = "chat.completion.chunk" if self.ask.chat else "text_completion"
+        body: Body = {**self._head(kind), "choices": [choice]}
         return body | {"usage": None} if self.ask.stream_usage else body
+
+    def _choice(self, index: int, entries: Sequence[Entry], finish: str | None) -> Body:
+        told = None
+        if self.ask.logprobs and entries:
+            told = chat_logprobs(entries) if self.ask.chat else completion_logprobs(entries)
+        return {"index": index, "finish_reason": finish, "logprobs": told}
 
     def _head(self, kind: str) -> Body:
         return {
-            "id": self.ticket.request.id,
+            "id": self.id,
             "object": kind,
-            "created": int(self.ticket.started),
+            "created": int(self.group.tickets[0].started),
             "model": self.model,
-            "system_fingerprint": self.ticket.loaded.pair,
+            "system_fingerprint": self.group.loaded.pair,
         }
-
-    def _entry(self, token: int, found: TokenLogprobs, start: int) -> Body:
-        top = [(self.text.token(other), logprob) for other, logprob in found.top]
-        named, raw = self.text.token(token)
-        return {
-            "token": named,
-            "bytes": list(raw),
-            "logprob": max(found.logprob, LEAST_LOGPROB),
-            "top_logprobs": [
-                {"token": name, "bytes": list(other), "logprob": max(logprob, LEAST_LOGPROB)}
-                for (name, other), logprob in top[: self.ask.top_logprobs]
-            ],
-            "start": start,
-        }
-
-    def _logprobs(self, entries: list[Body]) -> Body | None:
-        if not self.ask.logprobs or not entries:
-            return None
-        if self.ask.chat:
-            kept = [{k: v for k, v in entry.items() if k != "start"} for entry in entries]
-            return {"content": kept, "refusal": None}
-        return {
-            "tokens": [entry["token"] for entry in entries],
-            "token_logprobs": [entry["logprob"] for entry in entries],
-            "top_logprobs": [
-                {top["token"]: top["logprob"] for top in entry["top_logprobs"]} for entry in entries
-            ],
-            "text_offset": [entry["start"] for entry in entries],
-        }
-
-
-def usage(ticket: Ticket, last: Event) -> Body:
-    """What the request cost, as OpenAI counts it and as Paceline does."""
-    assert last.counts is not None
-    counts, prompt = last.counts, len(ticket.request.prompt_ids)
-    arm, draft_len = ticket.arm, ticket.draft_len
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": counts.emitted,
-        "total_tokens": prompt + counts.emitted,
-        "prompt_tokens_details": {"cached_tokens": last.cached},
-        "paceline": {
-            "pair": arm.pair,
-            "drafter": arm.name,
-            "release": ticket.loaded.host.release.digest,
-            "draft_len": draft_len,
-            "rounds": counts.rounds,
-            "plain_forwards": counts.plain_forwards,
-            "drafted": counts.drafted,
-            "accepted": counts.accepted,
-            "emitted": counts.emitted,
-            "judged_per_position": list(counts.judged_per_position),
-            "accepted_per_position": list(counts.accepted_per_position),
-            "prompt_tokens_cached": last.cached,
-            "queue_seconds": ticket.waiting_seconds + last.queue_seconds,
-            "prefill_seconds": last.prefill_seconds,
-            "decode_seconds": last.decode_seconds,
-        },
-    }

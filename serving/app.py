@@ -19,14 +19,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving.admin import admin_routes
-from serving.answers import Answer
-from serving.bodies import Ask, read_body, read_chat, read_completion
+from serving.bodies import Ask, Bounds, read_body, read_chat, read_completion
 from serving.doors import Doors, Handler
+from serving.errors import DEADLINE, FAULT, Failure
 from serving.fields import BadRequest
 from serving.reading import read_bytes
-from serving.replies import Reply, error_body, json_response
+from serving.replies import Reply, failed, json_response
 from serving.service import Service, UnavailableError
-from serving.tickets import QueueFullError
+from serving.tickets import DeadlineError, QueueFullError
 
 log = logging.getLogger("paceline.serving")
 
@@ -59,6 +59,7 @@ def _app(routes: list[Route]) -> Starlette:
             HTTPException: _http_error,
             UnavailableError: _unavailable,
             QueueFullError: _full,
+            DeadlineError: _late,
             ClientDisconnect: _gone,
             Exception: _fault,
         },
@@ -92,38 +93,39 @@ def _health_routes(service: Service) -> list[Route]:
 
 
 def _api_routes(service: Service, doors: Doors, crowded: Callable[[], bool]) -> list[Route]:
-    begun = int(time.time())
+    settings, begun = service.settings, int(time.time())
+    bounds = Bounds(messages=settings.most_messages, context=settings.max_context)
 
-    def completions(read: Callable[[dict[str, Any]], Ask]) -> Handler:
+    def completions(read: Callable[[dict[str, Any], Bounds], Ask]) -> Handler:
         async def handle(request: Request) -> Response:
+            arrived = service.worker.clock()
             if crowded():
                 service.refused("rejected")
                 raise UnavailableError("too many connections are open", 1)
             try:
-                body = await read_bytes(request, service.settings.body_bytes)
-                ask = read(read_body(body))
-                group = await service.admit(ask)
+                body = await read_bytes(request, settings.body_bytes)
+                ask = read(read_body(body), bounds)
+                group = await service.admit(ask, arrived=arrived, tenant=request.state.tenant)
             except BadRequest:
                 service.refused("invalid")
                 raise
-            answer = Answer.to(ask, group.tickets[0], service.settings.model)
-            return Reply(answer, service.worker, deadline_seconds=service.settings.deadline_seconds)
+            return Reply.to(ask, group, settings.model, coalesce_tokens=settings.coalesce_tokens)
 
         return handle
 
     def entry(name: str) -> dict[str, Any]:
         told = {"id": name, "object": "model", "created": begun, "owned_by": "paceline"}
-        return told | ({"parent": service.settings.model} if name != service.settings.model else {})
+        return told | ({} if name == settings.model else {"parent": settings.model})
 
     async def models(request: Request) -> Response:
-        names = (service.settings.model, *service.settings.adapters)
+        names = (settings.model, *settings.adapters)
         return json_response({"object": "list", "data": [entry(name) for name in names]})
 
     async def model(request: Request) -> Response:
         name = request.path_params["name"]
-        if name != service.settings.model and name not in service.settings.adapters:
+        if name != settings.model and name not in settings.adapters:
             message = f"model {ascii(name[:80])} is not served here"
-            raise BadRequest(message, "model", status=404)
+            raise BadRequest(message, "model", status=404, code="model_not_found")
         return json_response(entry(name))
 
     chat, plain = completions(read_chat), completions(read_completion)
@@ -137,29 +139,26 @@ def _api_routes(service: Service, doors: Doors, crowded: Callable[[], bool]) -> 
 
 async def _bad(request: Request, error: Exception) -> Response:
     assert isinstance(error, BadRequest)
-    body = error_body(error.message, kind="invalid_request_error", parameter=error.parameter)
-    return json_response(body, error.status)
+    return failed(Failure(error.status, error.message, error.code, error.parameter))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    kind = "invalid_request_error" if error.status_code < 500 else "server_error"
-    code = "invalid_api_key" if error.status_code == 401 else None
-    headers = dict(error.headers) if error.headers else None
-    return json_response(error_body(error.detail, kind=kind, code=code), error.status_code, headers)
+    return failed(Failure(error.status_code, error.detail), dict(error.headers or {}))
 
 
 async def _unavailable(request: Request, error: Exception) -> Response:
     assert isinstance(error, UnavailableError)
-    headers = {"retry-after": str(error.retry_seconds)}
-    return json_response(error_body(str(error), kind="server_error"), 503, headers)
+    return failed(Failure(503, str(error), retry_seconds=error.retry_seconds))
 
 
 async def _full(request: Request, error: Exception) -> Response:
     assert isinstance(error, QueueFullError)
-    headers = {"retry-after": str(error.retry_seconds)}
-    body = error_body(str(error), kind="rate_limit_error", code="queue_full")
-    return json_response(body, 429, headers)
+    return failed(Failure(429, str(error), retry_seconds=error.retry_seconds))
+
+
+async def _late(request: Request, error: Exception) -> Response:
+    return failed(DEADLINE)
 
 
 async def _gone(request: Request, error: Exception) -> Response:
@@ -167,4 +166,4 @@ async def _gone(request: Request, error: Exception) -> Response:
 
 
 async def _fault(request: Request, error: Exception) -> Response:
-    return json_response(error_body("the server failed on this request", kind="server_error"), 500)
+    return failed(FAULT)

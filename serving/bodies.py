@@ -165,10 +165,6 @@ class Ask:
     trial_field: bool = False  # `paceline` was in the body
 
     @property
-    def prompt(self) -> Prompt:
-        return self.prompts[0]
-
-    @property
     def min_tokens(self) -> int:
         return int(self.sampling.get("min_tokens", 0))
 

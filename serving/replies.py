@@ -1,7 +1,8 @@
-"""Sends one ticket's answer over ASGI, and notices when nobody is there to take it any more.
+"""Sends a group's answer over ASGI, and notices when nobody is there to take it any more.
 
-Knows ASGI messages and deadlines; what an answer says is `answers`' business. A client that leaves,
-a deadline and the server's own end all cancel the ticket, which frees its slot within a round.
+Knows ASGI messages and deadlines; what an answer says is `answers`' business. A client that leaves
+or stops reading, a deadline and the server's own end all give the group up, which frees its slots
+within a round.
 """
 
 from __future__ import annotations
@@ -10,15 +11,20 @@ import asyncio
 import logging
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from serving.answers import Answer, Body, Piece, to_json
-from serving.worker import Worker
+from serving.answers import Answer, Body, to_json
+from serving.bodies import Ask
+from serving.choices import Piece
+from serving.coalescing import Coalescing
+from serving.errors import CUT_SHORT, DEADLINE, ENGINE_FAILED, NOT_WRITTEN, Failure
+from serving.tickets import DeadlineError, Group
 from speculation.sequence import Event
 
 log = logging.getLogger("paceline.serving")
 
 DONE = b"data: [DONE]\n\n"
+LAST_WORD_SECONDS = 5.0  # for a client to take what ends its answer, after the deadline
 STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-cache",
@@ -27,18 +33,11 @@ STREAM_HEADERS = {
 
 
 class CutShortError(Exception):
-    """The request ended without being done; what the client is told, and with which status."""
+    """The request ended without being done; `failure` is what its client is told."""
 
-    def __init__(self, status: int, message: str, kind: str) -> None:
-        super().__init__(message)
-        self.status, self.body = status, error_body(message, kind=kind)
-
-
-def error_body(
-    message: str, *, kind: str, parameter: str | None = None, code: str | None = None
-) -> Body:
-    """An error as OpenAI's clients read it."""
-    return {"error": {"message": message, "type": kind, "param": parameter, "code": code}}
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
 
 
 def json_response(
@@ -47,24 +46,42 @@ def json_response(
     return Response(to_json(body), status, headers, "application/json")
 
 
+def failed(failure: Failure, headers: dict[str, str] | None = None) -> Response:
+    """The response that says why there is no answer."""
+    return json_response(failure.body, failure.status, {**failure.headers, **(headers or {})})
+
+
 class Reply(Response):
     """The response to an admitted request."""
 
-    def __init__(self, answer: Answer, worker: Worker, *, deadline_seconds: float) -> None:
-        self.answer, self.worker = answer, worker
-        self.ticket = answer.ticket
-        self._until = asyncio.get_running_loop().time() + deadline_seconds
+    def __init__(self, answer: Answer, group: Group, *, coalesce_tokens: int = 0) -> None:
+        self.answer, self.group = answer, group
+        self._chunks = [Coalescing(coalesce_tokens) for _ in answer.choices]
+        self._identity = {"x-request-id": answer.id}  # as OpenAI's clients know it
         self._started = False
         self.background = None
 
+    @classmethod
+    def to(cls, ask: Ask, group: Group, model: str, *, coalesce_tokens: int = 0) -> Reply:
+        """The reply to `ask`. A group that nobody will answer is given up."""
+        try:
+            return cls(Answer.to(ask, group, model), group, coalesce_tokens=coalesce_tokens)
+        except BaseException:
+            group.give_up("gone")
+            raise
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        work = asyncio.ensure_future(self._work(scope, receive, send))
+        async def bounded(message: Message) -> None:
+            left = self.group.until - self.group.clock()
+            async with asyncio.timeout(max(left, 0.0) + LAST_WORD_SECONDS):
+                await send(message)
+
+        work = asyncio.ensure_future(self._work(scope, receive, bounded))
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if not self.ticket.ended:
-                self.worker.cancel(self.ticket)
+            self.group.give_up("gone")
             for task in (work, gone):
                 if not task.done():
                     task.cancel()
@@ -72,67 +89,83 @@ class Reply(Response):
 
     async def _work(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            if self.answer.ask.stream:
-                await self._stream(send)
-            else:
-                await self._whole(scope, receive, send)
+            await self._answer(scope, receive, send)
         except CutShortError as cut:
-            if self._started:
-                await self._chunk(send, cut.body)
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
-            else:
-                await json_response(cut.body, cut.status)(scope, receive, send)
-        except OSError:  # the connection broke while we wrote
+            await self._fail(cut.failure, scope, receive, send)
+        except (OSError, TimeoutError):  # the connection broke while we wrote, or nobody reads it
             pass
         except Exception:  # the edge: one request's fault must not reach another's
-            log.exception("request %s could not be answered", self.ticket.request.id)
-            if not self._started:
-                body = error_body("the server failed to write this answer", kind="server_error")
-                await json_response(body, 500)(scope, receive, send)
+            log.exception("request %s could not be answered", self.answer.id)
+            await self._fail(NOT_WRITTEN, scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.answer.ask.stream:
+            await self._stream(send)
+        else:
+            await self._whole(scope, receive, send)
+
+    async def _fail(self, failure: Failure, scope: Scope, receive: Receive, send: Send) -> None:
+        """By a status as long as there is one to give, then by an event."""
+        self.group.give_up("gone")
+        try:
+            if self._started:
+                await self._chunk(send, failure.body)
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            else:
+                await failed(failure, self._identity)(scope, receive, send)
+        except (OSError, TimeoutError):  # nobody to tell it to
+            pass
 
     async def _whole(self, scope: Scope, receive: Receive, send: Send) -> None:
-        pieces: list[Piece] = []
-        event = await self._event()
-        pieces.append(self.answer.take(event))
-        while event.outcome is None:
-            event = await self._event()
-            pieces.append(self.answer.take(event))
-        await json_response(self.answer.whole(pieces, event))(scope, receive, send)
+        pieces = [Piece() for _ in self.answer.choices]
+        while not self._complete:
+            index, event = await self._event()
+            pieces[index] = sum(self.answer.take(index, event), pieces[index])
+        await json_response(self.answer.whole(pieces), headers=self._identity)(scope, receive, send)
 
     async def _stream(self, send: Send) -> None:
-        event = await self._event()  # before the first byte a failure still has a status
+        index, event = await self._event()  # before the first byte a failure still has a status
         await self._open(send)
-        if (opening := self.answer.opening()) is not None:
-            await self._chunk(send, opening)
+        for chunk in self.answer.opening():
+            await self._chunk(send, chunk)
         while True:
-            for chunk in self.answer.chunks(self.answer.take(event), event):
+            pieces = self.answer.take(index, event)
+            ready = self._chunks[index].take(pieces, last=event.outcome is not None)
+            for chunk in self.answer.chunks(index, ready):
                 await self._chunk(send, chunk)
-            if event.outcome is not None:
+            if self._complete:
                 break
-            event = await self._event()
+            index, event = await self._event()
         if self.answer.ask.stream_usage:
-            await self._chunk(send, self.answer.closing(event))
+            await self._chunk(send, self.answer.closing())
         await send({"type": "http.response.body", "body": DONE, "more_body": False})
 
-    async def _event(self) -> Event:
+    @property
+    def _complete(self) -> bool:
+        return all(choice.last is not None for choice in self.answer.choices)
+
+    async def _event(self) -> tuple[int, Event]:
         """The next event. Raises CutShortError for one that says the request failed."""
         try:
-            async with asyncio.timeout_at(self._until):
-                event = await self.worker.event(self.ticket)
-        except TimeoutError:
-            self.ticket.left = "deadline"
-            self.worker.cancel(self.ticket)
-            raise CutShortError(504, "the request took too long", "timeout_error") from None
+            index, event = await self.group.next()
+        except DeadlineError:
+            raise CutShortError(DEADLINE) from None
         if event.outcome == "cancelled":
-            raise CutShortError(503, "the server ended before the request", "server_error")
+            raise CutShortError(CUT_SHORT)
         if event.outcome == "error":
-            raise CutShortError(500, "the engine failed on this request", "server_error")
-        return event
+            raise CutShortError(ENGINE_FAILED)
+        return index, event
 
     async def _open(self, send: Send) -> None:
-        headers = [(name.encode(), value.encode()) for name, value in STREAM_HEADERS.items()]
+        headers = {**STREAM_HEADERS, **self._identity}
         self._started = True
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 200,
+                "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+            }
+        )
 
     async def _chunk(self, send: Send, body: Body) -> None:
         line = b"data: " + to_json(body) + b"\n\n"

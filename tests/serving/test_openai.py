@@ -13,7 +13,17 @@ from tests.serving.served import Served
 
 MESSAGES: Any = [{"role": "user", "content": "the quick brown fox"}]
 COUNTED = {  # the `paceline` object of a usage
-    *("pair", "drafter", "release", "draft_len", "rounds", "plain_forwards", "drafted"),
+    *(
+        "pair",
+        "drafter",
+        "release",
+        "adapter",
+        "draft_len",
+        "adaptive",
+        "rounds",
+        "plain_forwards",
+        "drafted",
+    ),
     *("accepted", "emitted", "judged_per_position", "accepted_per_position"),
     *("prompt_tokens_cached", "queue_seconds", "prefill_seconds", "decode_seconds"),
 }
