@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,15 +16,32 @@ from cli.home import DEFAULT_HOME, HomeFolder, Registry, running, settings_of
 from cli.output import Json, machine
 from configuration.settings import Pairing, Settings
 
+if TYPE_CHECKING:
+    from serving.settings import ServeSettings
+
+DAY_SECONDS = 24 * 3600.0
+
 
 def serve(
     target: Annotated[
         Path | None,
         typer.Argument(help="The model folder to serve; not with --pairing.", file_okay=False),
     ] = None,
+    target_option: Annotated[
+        Path | None,
+        typer.Option("--target", metavar="DIR", help="The same as TARGET.", file_okay=False),
+    ] = None,
     draft: Annotated[
-        str, typer.Option(help="The draft beside TARGET: `ngram`, `none`, or a folder.")
-    ] = "ngram",
+        str | None,
+        typer.Option(help="The draft beside TARGET: `ngram` (left out), `none`, or a folder."),
+    ] = None,
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=DIR",
+            help="A LoRA adapter of TARGET, asked for as the model NAME; may be repeated.",
+        ),
+    ] = None,
     draft_len: Annotated[
         int | None,
         typer.Option(min=0, help="K: tokens drafted a round; left out, the pairing's, else 4."),
@@ -44,6 +61,12 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address; left out, as configured.")] = None,
     port: Annotated[
         int | None, typer.Option(help="0 takes a free one and says which; left out, as configured.")
+    ] = None,
+    admin_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Of /admin and /metrics alone; left out, as configured, else beside /v1."
+        ),
     ] = None,
     max_slots: Annotated[int | None, typer.Option(help="Requests decoded at once.")] = None,
     max_context: Annotated[int | None, typer.Option(help="Prompt and answer, in tokens.")] = None,
@@ -68,9 +91,10 @@ def serve(
 ) -> None:
     """Serve a target with a draft, over OpenAI's HTTP API.
 
-    Three ways: TARGET with --draft serves that pair. --pairing serves whatever pair is champion in
-    the registry, and swaps to the next one without dropping a request. TARGET with --trial and one
-    --arm a draft serves several side by side, for `paceline evaluate`.
+    Three ways: TARGET with --draft serves that pair, with --adapter the target's adapters too.
+    --pairing serves whatever pair is champion in the registry, and swaps to the next one without
+    dropping a request. TARGET with --trial and one --arm a draft serves several side by side, for
+    `paceline evaluate`.
 
     --pairing without a registry, named or configured, sees that the home's own MLflow and Prefect
     run for as long as it serves; the other commands of this home use them meanwhile.
@@ -82,6 +106,14 @@ def serve(
     from serving.main import serve as run
     from serving.settings import ServeSettings
 
+    if target is not None and target_option is not None:
+        raise typer.BadParameter("got two targets, wanted one", param_hint="--target")
+    if draft is not None and (trial or pairing is not None):
+        beside, own = ("--trial", "--arm") if trial else ("--pairing", "the champion's own draft")
+        raise typer.BadParameter(
+            f"got {draft} beside {beside}, which serves {own}: wanted --draft with a TARGET only",
+            param_hint="--draft",
+        )
     settings = settings_of(home, registry)
     if pairing is not None and settings.registry.startswith("sqlite:"):
         raise typer.BadParameter(
@@ -95,10 +127,11 @@ def serve(
         home=home.absolute(),
         host=configured.host if host is None else host,
         port=configured.port if port is None else port,
-        target=target,
-        draft=draft,
+        target=target or target_option,
+        draft=draft or "ngram",
         trial=trial,
-        arms=arms_of(arm or ()),
+        arms=named(arm or (), "--arm", "NAME=DRAFT, such as candidate=drafts/new"),
+        adapters=folders(named(adapter or (), "--adapter", "NAME=DIR, such as law=adapters/law")),
         pairing=pairing,
         registry=None if pairing is None else settings.registry or "the home's own",
         registry_token=settings.registry_token,
@@ -109,13 +142,29 @@ def serve(
         dtype=dtype,
         device=device,
         threads=threads,
-        capture=capture,
+        capture=capture or configured.capture,
+        # Whoever measures a trial finds all of it at its one address.
+        admin_port=(configured.admin_port or None)
+        if admin_port is None and not trial
+        else admin_port,
+        hosts=configured.hosts,
+        keys=settings.keys,
+        admin_keys=settings.admin_keys,
+        hook_secret=settings.hook_secret,
+        queue_tokens=configured.queue_tokens,
+        deadline_seconds=configured.deadline_seconds,
+        grace_seconds=configured.grace_seconds,
+        coalesce_tokens=configured.coalesce_tokens,
+        keep_exchanges_seconds=configured.keep_exchanges_days * DAY_SECONDS,
+        keep_exchanges_bytes=configured.keep_exchanges_megabytes * 2**20,
     )
     if pairing is None or settings.registry:
         raise typer.Exit(run(asked))
     settings.pairing(pairing)  # a mistyped one would wait for ever
     asked = replace(asked, port=asked.port or free_port())
-    with kept(settings.home, lambda: announce(home, asked.host, asked.port)) as registry_now:
+    if asked.admin_port is not None:
+        asked = replace(asked, admin_port=asked.admin_port or free_port())
+    with kept(settings.home, lambda: announce(home, asked)) as registry_now:
         code = run(asked, registry=registry_now)
     raise typer.Exit(code)
 
@@ -125,11 +174,13 @@ def drafted(settings: Settings, pairing: str | None) -> int:
     return settings.pairings.get(pairing or "", Pairing()).draft_len
 
 
-def announce(home: Path, host: str, port: int) -> None:
+def announce(home: Path, asked: ServeSettings) -> None:
     """Say beside the home's own servers where this one answers, for `monitor` and `status`."""
-    path = home / "run" / "stack.json"
+    path, host = home / "run" / "stack.json", asked.host
     reached = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-    urls = {**json.loads(path.read_text()), "server": f"http://{reached}:{port}"}
+    urls = {**json.loads(path.read_text()), "server": f"http://{reached}:{asked.port}"}
+    if asked.admin_port is not None:
+        urls["admin"] = f"http://{reached}:{asked.admin_port}"
     path.write_text(json.dumps(urls, indent=1))
 
 
@@ -137,7 +188,8 @@ def monitor(
     server: Annotated[
         str | None,
         typer.Option(
-            help="URL of the server; left out, the one that runs in this home with its own MLflow."
+            help="URL of the server, or of its admin side where that has a port of its own; left "
+            "out, the one that runs in this home with its own MLflow."
         ),
     ] = None,
     pairing: Annotated[
@@ -159,7 +211,7 @@ def monitor(
 
     settings = settings_of(home, registry)
     there = running(home)
-    url = server or there.get("server")
+    url = server or there.get("admin") or there.get("server")
     if url is None:
         raise typer.BadParameter(
             f"got none, and no server runs in {home} with its own MLflow: name the URL of one",
@@ -173,22 +225,29 @@ def monitor(
 
         expected = Expectations(stored, pairing, token=settings.registry_token).of
     log_to(sys.stderr, machine())
-    watch_server(url, home, expected=expected, every_seconds=every_seconds)
+    watch_server(
+        url,
+        home,
+        expected=expected,
+        every_seconds=every_seconds,
+        headers=settings.operator_headers,
+    )
 
 
-def arms_of(given: Sequence[str]) -> dict[str, str]:
-    """The arms of a trial by name. Raises typer.BadParameter for one that is not NAME=DRAFT."""
-    arms: dict[str, str] = {}
+def named(given: Sequence[str], option: str, wanted: str) -> dict[str, str]:
+    """What NAME=VALUE options say, by name. Raises typer.BadParameter for one that is not so."""
+    found: dict[str, str] = {}
     for written in given:
-        name, _, draft = written.partition("=")
-        if not name or not draft or name in arms:
-            raise typer.BadParameter(
-                f"got {written!r}, wanted NAME=DRAFT with a name of its own, such as "
-                "candidate=drafts/new",
-                param_hint="--arm",
-            )
-        arms[name] = draft
-    return arms
+        name, _, value = written.partition("=")
+        if not name or not value or name in found:
+            got = f"got {written!r}, wanted each with a name of its own, {wanted}"
+            raise typer.BadParameter(got, param_hint=option)
+        found[name] = value
+    return found
+
+
+def folders(named: Mapping[str, str]) -> dict[str, Path]:
+    return {name: Path(folder) for name, folder in named.items()}
 
 
 def log_to(people: IO[str], programs: IO[str] | None) -> None:

@@ -14,6 +14,7 @@ from cli.home import DEFAULT_HOME, HomeFolder, Registry, running, servers, setti
 from cli.output import Json, emit, figure, table
 
 if TYPE_CHECKING:
+    from configuration.settings import Settings
     from registry.versions import PairingState
 
 
@@ -40,7 +41,7 @@ def status(
 
         store = Store(there_now.registry)
         states = [store.describe(name) for name in names]
-        served = _served(there.get("server"))
+        served = _served(there.get("admin") or there.get("server"), settings)
     alarms = _alarms(home)
     record = {
         "pairings": [state.to_json() for state in states],
@@ -78,14 +79,19 @@ def _shown(state: PairingState) -> Iterator[str]:
         yield from table(rows)
 
 
-def _served(server: str | None) -> dict[str, Any] | None:
+def _served(server: str | None, settings: Settings) -> dict[str, Any] | None:
     """What the home's server says it serves; None where none answers."""
     if server is None:
         return None
     import httpx
 
     try:
-        told = httpx.get(f"{server}/admin/pair", timeout=3.0, trust_env=False)
+        told = httpx.get(
+            f"{server}/admin/pair",
+            headers=settings.operator_headers,
+            timeout=3.0,
+            trust_env=False,
+        )
         answer = told.raise_for_status().json()
     except (httpx.HTTPError, ValueError):
         return None

@@ -9,11 +9,12 @@ from typing import Any
 
 from configuration.environment import PREFIX, overlay, read_secret
 from configuration.faults import ConfigurationError, Fault
+from configuration.secrets import tenants_of, words_of
 from configuration.settings import Settings
 from configuration.tables import to_record
 
 FILE = "paceline.toml"
-SECRETS = ("registry_token",)
+SECRETS = ("registry_token", "keys", "admin_keys", "hook_secret")
 
 
 def read_settings(home: Path, *, environ: Mapping[str, str]) -> Settings:
@@ -31,7 +32,9 @@ def read_settings(home: Path, *, environ: Mapping[str, str]) -> Settings:
             do = f"set {variable} or {variable}_FILE instead"
             faults.append(Fault(name, "a secret in the file", "none here", do))
     merged = overlay(table, Settings, environ, secrets=SECRETS, faults=faults)
-    secrets = {name: read_secret(name, environ, faults=faults) for name in SECRETS}
+    secrets: dict[str, Any] = {n: read_secret(n, environ, faults=faults) for n in SECRETS}
+    secrets["keys"] = tenants_of(secrets["keys"], PREFIX + "KEYS", faults=faults)
+    secrets["admin_keys"] = words_of(secrets["admin_keys"])
     settings = to_record(Settings, merged, key="", faults=faults, fixed={"home": home, **secrets})
     if faults or settings is None:
         raise ConfigurationError(str(path), faults)

@@ -64,11 +64,28 @@ class Serving:
     port: int = 8000  # 0 takes a free one and says which
     max_slots: int = 8  # requests decoded at once
     max_context: int = 1024  # prompt and answer together, in tokens
+    admin_port: int = 0  # for /admin and /metrics alone; 0 has them beside the API
+    hosts: tuple[str, ...] = ()  # names it is asked by, beside this host's own, where no key is set
+    queue_tokens: int = 32_768  # of all requests that wait, prompt and answer; then they get 429
+    deadline_seconds: float = 300.0  # of one request, waiting included
+    grace_seconds: float = 30.0  # for requests that run to end in, after SIGTERM
+    coalesce_tokens: int = 0  # in each chunk of a stream, to hide its rhythm; 0: as they come
+    capture: bool = False  # what users ask and get, as token ids, in the exchange log
+    keep_exchanges_days: float = 30.0  # then the exchange log's lines are deleted
+    keep_exchanges_megabytes: int = 1024  # of the exchange log; the oldest lines go first
 
     def __post_init__(self) -> None:
-        _positive(self, "max_slots", "max_context")
-        if not 0 <= self.port <= 65_535:
-            raise ValueError(f"got port = {self.port}, wanted 0 to 65535")
+        _positive(self, "max_slots", "max_context", "queue_tokens", "keep_exchanges_megabytes")
+        for name in ("port", "admin_port"):
+            if not 0 <= getattr(self, name) <= 65_535:
+                raise ValueError(f"got {name} = {getattr(self, name)}, wanted 0 to 65535")
+        if self.admin_port == self.port != 0:
+            raise ValueError(f"got admin_port = {self.port}, wanted another than port")
+        for name in ("deadline_seconds", "grace_seconds", "keep_exchanges_days"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"got {name} = {getattr(self, name)}, wanted more than 0")
+        if not 0 <= self.coalesce_tokens <= 4096:
+            raise ValueError(f"got coalesce_tokens = {self.coalesce_tokens}, wanted 0 to 4096")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +97,11 @@ class Settings:
     prefect: str = ""  # URL of Prefect's API, with its /api at the end; empty: the home's own
     serving: Serving = field(default_factory=Serving)
     pairings: Mapping[Annotated[str, NAME], Pairing] = field(default_factory=dict)
-    registry_token: str | None = field(default=None, repr=False)  # a secret: environment or file
+    # Secrets: from the environment, or from files that it names.
+    registry_token: str | None = field(default=None, repr=False)
+    keys: Mapping[str, str] = field(default_factory=dict, repr=False)  # of the server's tenants
+    admin_keys: tuple[str, ...] = field(default=(), repr=False)  # of the server's admin side
+    hook_secret: str | None = field(default=None, repr=False)  # signs the registry's webhook
 
     def __post_init__(self) -> None:
         for name in self.pairings:
@@ -107,6 +128,11 @@ class Settings:
             str(self.home / "paceline.toml"),
             [Fault("pairings", got, f"a configured pairing ({known})", do)],
         )
+
+    @property
+    def operator_headers(self) -> dict[str, str]:
+        """What commands of this home show a server, which may want a key for its admin side."""
+        return {"authorization": f"Bearer {self.admin_keys[0]}"} if self.admin_keys else {}
 
     @property
     def registry_url(self) -> str:

@@ -21,11 +21,14 @@ from configuration.settings import Pairing, Settings
 HEADER = """\
 # Paceline's configuration. A line that is commented out shows its default; relative paths start at
 # this file's folder. Every dial can be overridden by the environment, a table down with two
-# underscores: PACELINE_SERVING__PORT=8080. The registry's token, a secret, is never in here: it is
-# PACELINE_REGISTRY_TOKEN, or in the file that PACELINE_REGISTRY_TOKEN_FILE names.
+# underscores: PACELINE_SERVING__PORT=8080. Secrets are never in here. They are variables, or in
+# the file that a variable of the same name and _FILE names: PACELINE_REGISTRY_TOKEN, and of the
+# server PACELINE_KEYS (words TENANT=KEY), PACELINE_ADMIN_KEYS and PACELINE_HOOK_SECRET.
 """
 FIELD_LINE = re.compile(r"^\s+(\w+)\s*:[^#]*#\s*(.+?)\s*$")
-FROM_ELSEWHERE = ("home", "registry_token")  # the command line and the environment
+FROM_ELSEWHERE = (  # the command line and the environment
+    *("home", "registry_token", "keys", "admin_keys", "hook_secret"),
+)
 
 
 def default_toml(pairings: Mapping[str, Pairing]) -> str:

@@ -64,12 +64,19 @@ class Client:
         self,
         url: str,
         *,
-        timeout_seconds: float = 120.0,
+        key: str | None = None,  # where it wants one: an admin's, which opens everything
+        timeout_seconds: float = 330.0,  # of one request, a busy server's waits included
         clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self.url = url
-        self._clock = clock
-        self._http = httpx.Client(base_url=url, timeout=timeout_seconds, trust_env=False)
+        self._clock, self._sleep = clock, sleep
+        self._http = httpx.Client(
+            base_url=url,
+            timeout=timeout_seconds,
+            headers={} if key is None else {"authorization": f"Bearer {key}"},
+            trust_env=False,
+        )
 
     def close(self) -> None:
         """End the connections. Requests in flight end with MeasurementError."""
@@ -115,9 +122,7 @@ class Client:
             request["seed"] = seed
         if logprobs:
             request |= {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
-        begun = self._clock()
-        body = self._json("POST", "/v1/chat/completions", request)
-        seconds = self._clock() - begun
+        body, seconds = self._timed("POST", "/v1/chat/completions", request)
         try:
             answer = _answer(body, seconds)
         except (KeyError, IndexError, TypeError, ValueError) as error:
@@ -137,8 +142,28 @@ class Client:
         return answer
 
     def _json(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+        return self._timed(method, path, body)[0]
+
+    def _timed(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[Any, float]:
+        """The answer, and what it took from when it was asked for the last time.
+
+        A server that is full or draining says when to come back: that is done, for as long as one
+        request may take. How long it waited is the server's load, and no figure of the pair.
+        """
+        patience = self._http.timeout.read or 0.0
+        while True:
+            begun = self._clock()
+            response = self._response(method, path, body)
+            seconds = self._clock() - begun
+            wait = _retry_seconds(response)
+            if wait is None or wait > patience:
+                return self._read(path, response), seconds
+            patience -= wait
+            self._sleep(wait)
+
+    def _response(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx.Response:
         try:
-            response = self._http.request(method, path, json=body)
+            return self._http.request(method, path, json=body)
         except httpx.TimeoutException as error:
             raise MeasurementError(
                 f"{self.url} did not answer in {self._http.timeout.read} s: it hangs or cannot cope"
@@ -147,6 +172,8 @@ class Client:
             raise MeasurementError(
                 f"{self.url} is gone: {error or type(error).__name__}"
             ) from error
+
+    def _read(self, path: str, response: httpx.Response) -> Any:
         if response.status_code != 200:
             raise MeasurementError(
                 f"{self.url}{path} refused with {response.status_code}: {response.text[:500]}"
@@ -155,6 +182,14 @@ class Client:
             return response.json()
         except ValueError as error:
             raise MeasurementError(f"{self.url}{path} answered no JSON") from error
+
+
+def _retry_seconds(response: httpx.Response) -> int | None:
+    """When to come back, if the answer is that there is no room now."""
+    told = response.headers.get("retry-after", "")
+    if response.status_code not in (429, 503) or not (told.isascii() and told.isdigit()):
+        return None
+    return max(int(told[:9]), 1)
 
 
 def inconsistency(counts: Counts, completion_tokens: int, draft_len: int) -> str | None:

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from configuration.settings import Pairing, Serving
@@ -44,7 +45,7 @@ def run_trial(
     from evaluation.report import report_of
 
     folder.mkdir(parents=True, exist_ok=True)
-    port = free_port()
+    port, (tenant, key) = free_port(), (token_hex(24), token_hex(24))
     argv = [sys.executable, "-m", "cli.main", "serve", str(target), "--trial"]
     for name, draft in arms.items():
         argv += ["--arm", f"{name}={draft}"]
@@ -58,7 +59,7 @@ def run_trial(
         ready_url=f"http://{HOST}:{port}/health/ready",
         log=folder / "server.log",
         timeout_seconds=SECONDS_TO_LOAD,
-        environ=os.environ,
+        environ={**os.environ, **_keys(tenant, key)},
     ) as server:
         measured = measure(
             server.url,
@@ -70,8 +71,15 @@ def run_trial(
             concurrency=line.measurement.concurrency,
             speed_prompts=speed_prompts,
             journal=folder / "journal.jsonl",
+            key=key,
             progress=progress,
         )
     report = report_of(measured)
     report.write(folder / "report.json")
     return report
+
+
+def _keys(tenant: str, admin: str) -> dict[str, str]:
+    """A trial's own: nobody else on this host is to ask it while it is measured."""
+    files = dict.fromkeys(("PACELINE_KEYS_FILE", "PACELINE_ADMIN_KEYS_FILE"), "")
+    return {**files, "PACELINE_KEYS": f"trial={tenant}", "PACELINE_ADMIN_KEYS": admin}

@@ -45,6 +45,8 @@ class Fake:
     speculative_cost: float = 1.2  # of a forward that verifies, over a plain one
     release: str = "release-1"
     pairs: dict[str, str] = field(default_factory=dict)
+    busy: int = 0  # requests to answer with 429, each to come back in 7 s
+    key: str = ""  # wanted of everybody
     refuse_after: int | None = None  # answer 503 from this request on
     lie: bool = False  # claims to have accepted twice what it did
     answered: int = 0
@@ -56,6 +58,11 @@ class Fake:
 
     async def chat(self, request: Request) -> JSONResponse:
         body = await request.json()
+        if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
+            return JSONResponse({"error": {"message": "no key"}}, 401)
+        if self.busy:
+            self.busy -= 1
+            return JSONResponse({"error": {"message": "full"}}, 429, {"retry-after": "7"})
         if self.refuse_after is not None and self.answered >= self.refuse_after:
             return JSONResponse({"error": {"message": "shutting down"}}, 503)
         self.answered += 1

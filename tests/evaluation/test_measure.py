@@ -199,6 +199,31 @@ def test_a_hanging_server_is_a_fault_with_the_reason() -> None:
         client.close()
 
 
+def test_a_busy_server_is_asked_again_when_it_says_and_the_wait_is_not_counted() -> None:
+    slept: list[float] = []
+    with serving(Fake(KNOWS, busy=2, key="k" * 20)) as fake:
+
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            fake.now += seconds
+
+        client = Client(fake.url, key="k" * 20, clock=fake.clock, sleep=sleep)
+        answer = client.ask(PROMPTS[0], model="toy", arm="none", draft_len=4, max_tokens=8)
+        client.close()
+    assert slept == [7, 7]
+    assert answer.seconds < 7
+
+
+def test_a_server_that_stays_busy_is_a_fault_in_the_time_of_one_request() -> None:
+    slept: list[float] = []
+    with serving(Fake(KNOWS, busy=100)) as fake:
+        client = Client(fake.url, timeout_seconds=20, sleep=slept.append)
+        with pytest.raises(MeasurementError, match="refused with 429"):
+            client.ask(PROMPTS[0], model="toy", arm="none", draft_len=4, max_tokens=8)
+        client.close()
+    assert slept == [7, 7]
+
+
 @pytest.mark.parametrize(
     ("arms", "prompts"),
     [

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from configuration.prompts import write_prompts
+from configuration.reading import read_settings
 from configuration.settings import Pairing, Serving, Settings
 from flows.making import measure_pair
 from speculation.records import Prompt
@@ -21,10 +23,14 @@ def test_a_trial_serves_with_the_configured_slots_and_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
+    environ: dict[str, str] = {}
 
-    def start(argv: Sequence[str], **rest: object) -> None:
+    def start(argv: Sequence[str], **rest: Any) -> None:
         asked.extend(argv)
+        environ.update(rest["environ"])
         raise Started
+
+    monkeypatch.setenv("PACELINE_KEYS_FILE", "of/the/user")
 
     monkeypatch.setattr("evaluation.endpoints.started", start)
     line = Pairing(draft_len=3, evaluation_prompts=Path("prompts.jsonl"))
@@ -35,3 +41,5 @@ def test_a_trial_serves_with_the_configured_slots_and_length(
         measure_pair(settings, line, plan, "ngram", tmp_path / "trial", lambda *_: None)
     given = dict(zip(asked, asked[1:], strict=False))
     assert (given["--max-slots"], given["--max-context"], given["--draft-len"]) == ("3", "512", "3")
+    trial = read_settings(tmp_path, environ=environ)  # keys that nobody else on this host knows
+    assert [len(key) for key in (trial.keys["trial"], *trial.admin_keys)] == [48, 48]
