@@ -123,9 +123,9 @@ def _by_drafter(moved: Mapping[Labelled, float]) -> dict[tuple[str, str], Increa
         positions = range(min(seen), max(seen) + 1) if seen else range(0)  # from 0 or from 1
         result[key] = Increase(
             Counts(
-                **scalars.get(key, {}),
-                judged_per_position=tuple(judged.get(key, {}).get(j, 0) for j in positions),
-                accepted_per_position=tuple(accepted.get(key, {}).get(j, 0) for j in positions),
+                **scalars.get(key, Counter()),
+                judged_per_position=tuple(judged.get(key, Counter())[j] for j in positions),
+                accepted_per_position=tuple(accepted.get(key, Counter())[j] for j in positions),
             ),
             requests.get(key, {}),
         )
