@@ -34,6 +34,7 @@ log = logging.getLogger("paceline.serving")
 
 CLOSE_SECONDS = 5  # for connections to take what was sent, after the grace is over
 KEEP_ALIVE_SECONDS = 30
+LOOK_SECONDS = 0.02  # between looks at what clients have taken
 
 
 class Running(uvicorn.Server):
@@ -127,9 +128,16 @@ class Running(uvicorn.Server):
         self._loading.cancel()  # no swap begins now, and one that had begun is let go
         await self.service.drain()
         late = await self._replies.left(until - self._loop.time())
-        if late:
-            log.warning("%d clients did not take their answers in time", late)
+        while (unread := self._unread()) and self._loop.time() < until:
+            await asyncio.sleep(LOOK_SECONDS)
+        if late + unread:
+            log.warning("%d clients did not take their answers in time", late + unread)
         self.should_exit = True
+
+    def _unread(self) -> int:
+        """Connections with bytes of an answer that their clients have yet to take."""
+        transports = [connection.transport for connection in self.server_state.connections]
+        return sum(transport.get_write_buffer_size() > 0 for transport in transports)
 
     async def _load(self, service: Service, outbox: Outbox | None) -> None:
         try:

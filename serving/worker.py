@@ -27,6 +27,7 @@ log = logging.getLogger("paceline.serving")
 
 Result = TypeVar("Result")
 LONGEST_RETRY_SECONDS = 60
+STOP_SECONDS = 10.0  # for the thread to come back from its last step
 STUCK_SECONDS = 120.0  # for one step of an engine; it cannot be interrupted, only reported
 
 
@@ -196,9 +197,9 @@ class Worker:
         """Wait until every ticket has ended."""
         await self._idle.wait()
 
-    def stop(self, *, timeout_seconds: float = 10.0) -> None:
+    def stop(self) -> None:
         """End the thread after the step it is in. What is in the engines is lost."""
-        self._lanes.stop(timeout_seconds=timeout_seconds)
+        self._lanes.stop(timeout_seconds=STOP_SECONDS)
 
     def age_seconds(self, ticket: Ticket) -> float:
         """Since the ticket arrived."""

@@ -117,7 +117,7 @@ def run(job: Callable[[Worker], Awaitable[None]], **given: Any) -> list[tuple[st
             async with asyncio.timeout(20):
                 await job(worker)
         finally:
-            worker.stop(timeout_seconds=1.0)
+            worker.stop()
 
     asyncio.run(over())
     return ended

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -18,11 +19,13 @@ from typing import Any
 import httpx
 import pytest
 
+from serving import running, service, worker
 from serving.home_lock import HomeInUseError, home_lock
 from serving.loading import RefusedPairError
 from serving.main import PortInUseError, listen, serve
 from serving.settings import ServeSettings
 from speculation.drafters import DraftError
+from speculation.sequence import Event
 from speculation.target import ModelFolderError
 from tests.serving.served import Served, serving
 
@@ -199,6 +202,104 @@ def test_what_outlasts_the_grace_is_cut_and_the_server_still_ends_well(
         stream.join()
     assert served.exit_code == 0
     assert json.loads(stream.lines[-1].removeprefix("data: "))["error"]["type"] == "server_error"
+
+
+def test_the_end_does_not_wait_for_an_engine_that_hangs(
+    target_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "LOST_SECONDS", 0.1)
+    monkeypatch.setattr(worker, "STOP_SECONDS", 0.1)
+    monkeypatch.setattr(running, "CLOSE_SECONDS", 0.1)
+    go = threading.Event()
+
+    def hangs() -> list[Event]:
+        go.wait(30)
+        return []
+
+    settings = ServeSettings(home=tmp_path, target=target_folder, draft="none", grace_seconds=0.1)
+    with serving(settings) as served:
+        served.loaded.engine.step = hangs  # type: ignore[method-assign]  # a test's fault
+        stream = Stream(served.url, 5)
+        served.until(lambda: "running_requests 1.0" in served.client.get("/metrics").text)
+        served.signal(signal.SIGTERM)
+        served.thread.join(10)
+        ended = not served.thread.is_alive()
+        go.set()
+        stream.join()
+    assert ended
+    assert served.exit_code == 0
+    assert not stream.whole
+
+
+def test_a_client_that_reads_slowly_has_its_answer_within_the_grace(
+    target_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "CLOSE_SECONDS", 0.1)
+    body = {"prompt": [9], "max_tokens": 200, "temperature": 0, "logprobs": 20}
+    sent = json.dumps(body).encode()
+    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(sent)}\r\n"
+    with serving(ServeSettings(home=tmp_path, target=target_folder, draft="none")) as served:
+        served.running.listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        port = served.running.listening.getsockname()[1]
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.connect(("127.0.0.1", port))
+            slow.sendall(f"{head}Connection: close\r\n\r\n".encode() + sent)
+            page = served.client.get
+            served.until(lambda: 'outcome="length"' in page("/metrics").text)
+            served.signal(signal.SIGTERM)
+            served.thread.join(0.5)  # longer than connections get when nothing is on its way
+            assert served.thread.is_alive()
+            slow.settimeout(10)
+            found = b"".join(iter(lambda: slow.recv(65536), b""))
+        served.thread.join(10)
+    assert served.exit_code == 0
+    answer = json.loads(found.split(b"\r\n\r\n", 1)[1])
+    assert answer["usage"]["completion_tokens"] == 200
+    assert len(found) > 100_000  # more than the buffers between hold
+
+
+def test_a_registry_that_hangs_does_not_keep_a_server_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, asked = threading.Event(), threading.Event()
+
+    def hangs(*_: object, **__: object) -> None:
+        asked.set()
+        go.wait(30)
+
+    monkeypatch.setattr(running, "champion", hangs)
+    settings = ServeSettings(home=tmp_path, pairing="docs", registry="http://127.0.0.1:9")
+    with serving(settings, wait=False) as served:
+        assert asked.wait(20)
+        served.signal(signal.SIGTERM)
+        served.thread.join(10)
+        ended = not served.thread.is_alive()
+        go.set()
+    assert ended
+    assert served.exit_code == 0
+
+
+def test_a_server_that_drains_asks_the_registry_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, drained = list[float](), list[int]()
+    monkeypatch.setattr(running, "champion", lambda *_, **__: looks.append(time.monotonic()))
+
+    async def drain(self: service.Service) -> None:
+        for _ in range(2):
+            await asyncio.sleep(0.1)
+            drained.append(len(looks))
+
+    monkeypatch.setattr(service.Service, "drain", drain)
+    settings = ServeSettings(
+        home=tmp_path, pairing="docs", registry="http://127.0.0.1:9", poll_seconds=0.01
+    )
+    with serving(settings, wait=False) as served:
+        served.until(lambda: len(looks) > 2)
+        served.signal(signal.SIGTERM)
+        served.thread.join(10)
+    assert drained[0] == drained[1]
 
 
 @contextmanager
