@@ -129,8 +129,8 @@ class Service:
                 "drafter": loaded.default.name,
                 "draft_len": loaded.draft_len,
                 "adaptive": loaded.adaptive,
-                "slots": loaded.slots,
-                "max_len": loaded.max_len,
+                "max_slots": loaded.slots,
+                "max_context": loaded.max_len,
                 "arms": {
                     name: {"pair": arm.pair, "kind": arm.kind, "draft": str(arm.draft)}
                     for name, arm in loaded.arms.items()

@@ -1,0 +1,186 @@
+"""The operator's verbs: another drafter and K, a drain and its undoing, the log, and webhooks."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from serving.settings import ServeSettings
+from tests.serving.served import Served, serving
+
+SECRET = "h" * 20
+BODY = {"prompt": "the fox", "max_tokens": 12, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def operated(
+    target_folder: Path, draft_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    settings = ServeSettings(
+        home=tmp_path_factory.mktemp("operated"),
+        target=target_folder,
+        draft=str(draft_folder),
+        max_slots=2,
+        max_context=300,
+        hook_secret=SECRET,
+    )
+    with serving(settings) as served:
+        yield served
+
+
+def told(served: Served, **body: object) -> dict[str, Any]:
+    answer = served.client.post("/v1/completions", json=BODY | body)
+    assert answer.status_code == 200, answer.text
+    usage: dict[str, Any] = answer.json()["usage"]["paceline"]
+    return usage
+
+
+def stored(served: Served, **query: object) -> list[dict[str, Any]]:
+    lines = served.client.get("/admin/exchanges", params={k: str(v) for k, v in query.items()})
+    return [json.loads(line) for line in lines.text.splitlines()]
+
+
+def test_another_drafter_and_k_serve_from_then_on(operated: Served) -> None:
+    try:
+        before = told(operated, seed=1)
+        turned = operated.client.patch("/admin/pair", json={"drafter": "ngram", "draft_len": 2})
+        assert turned.status_code == 200
+        shown = {name: turned.json()[name] for name in ("drafter", "draft_len", "adaptive")}
+        assert shown == {"drafter": "ngram", "draft_len": 2, "adaptive": False}
+        after = told(operated)
+        assert (before["drafter"], after["drafter"]) == ("head", "ngram")
+        assert after["draft_len"] == 2
+        assert len(after["judged_per_position"]) <= 2
+        off = operated.client.patch("/admin/pair", json={"drafter": "none"})
+        assert off.json()["drafter"] == "none"
+        assert told(operated)["rounds"] == 0
+    finally:
+        back = operated.client.patch("/admin/pair", json={"drafter": "head", "draft_len": None})
+    assert (back.json()["drafter"], back.json()["adaptive"]) == ("head", True)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"drafter": "eagle"}', "one of head, ngram, none"),
+        (b'{"drafter": 1}', "the name of one"),
+        (b'{"draft_len": 17}', "0 to 16"),
+        (b'{"draft_len": -1}', "0 to 16"),
+        (b'{"draft_len": true}', "a whole number"),
+        (b'{"draft_len": 2.5}', "a whole number"),
+        (b'{"k": 2}', "'k' is not known"),
+        (b"[]", "a JSON object"),
+        (b"\xff", "a JSON object"),
+        (b"[" * 100_000, "a JSON object"),
+    ],
+)
+def test_a_turn_that_cannot_be_made_changes_nothing_and_says_why(
+    operated: Served, body: bytes, said: str
+) -> None:
+    before = operated.client.get("/admin/pair").json()
+    answer = operated.client.patch("/admin/pair", content=body)
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]["message"]
+    after = operated.client.get("/admin/pair").json()
+    assert (after["drafter"], after["draft_len"]) == (before["drafter"], before["draft_len"])
+
+
+def test_a_drain_can_be_undone_until_the_process_is_to_end(
+    target_folder: Path, tmp_path: Path
+) -> None:
+    with serving(ServeSettings(home=tmp_path, target=target_folder)) as served:
+        assert served.client.post("/admin/drain").json() == {"draining": True, "running": 0}
+        assert served.client.post("/v1/completions", json=BODY).status_code == 503
+        assert served.client.delete("/admin/drain").json()["draining"] is False
+        assert told(served)["drafter"] == "ngram"
+        assert served.running.service is not None
+        served.running.service.draining = served.running.service.ending = True  # as by SIGTERM
+        refused = served.client.delete("/admin/drain")
+        assert refused.status_code == 409
+        assert "told to end" in refused.json()["error"]["message"]
+
+
+def test_the_log_is_read_in_pages_and_deleted_line_by_line(operated: Served) -> None:
+    ids = []
+    for _ in range(4):
+        answer = operated.client.post("/v1/completions", json=BODY)
+        ids.append(answer.json()["id"])
+    whole = [line for line in stored(operated) if line["id"] in ids]
+    assert [line["id"] for line in whole] == ids
+    since = whole[0]["logged"]
+    assert [line["id"] for line in stored(operated, since=since, limit=2)] == ids[1:3]
+    deleted = operated.client.delete("/admin/exchanges", params={"before": whole[2]["logged"]})
+    assert deleted.json()["deleted"] >= 2
+    assert [line["id"] for line in stored(operated)] == ids[2:]
+    assert told(operated)
+    assert len(stored(operated)) == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/admin/exchanges?limit=0"),
+        ("GET", "/admin/exchanges?limit=many"),
+        ("GET", "/admin/exchanges?limit=" + "9" * 5000),
+        ("DELETE", "/admin/exchanges"),
+        ("DELETE", "/admin/exchanges?before=inf"),
+        ("DELETE", "/admin/exchanges?before=yesterday"),
+    ],
+)
+def test_a_page_or_a_deletion_that_is_not_meant_is_refused(
+    operated: Served, method: str, path: str
+) -> None:
+    answer = operated.client.request(method, path)
+    assert answer.status_code == 400
+    assert "wanted" in answer.json()["error"]["message"]
+
+
+def test_a_signed_webhook_hurries_once_and_another_never(
+    operated: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[float] = []
+    assert operated.running.service is not None
+    monkeypatch.setattr(operated.running.service, "hurry", lambda: looked.append(time.time()))
+    body, sent = b'{"entity": "model_version_alias"}', f"{time.time():.0f}"
+    digest = hmac.new(SECRET.encode(), f"d-1.{sent}.".encode() + body, hashlib.sha256).digest()
+    headers = {
+        "x-mlflow-signature": "v1," + base64.b64encode(digest).decode(),
+        "x-mlflow-delivery-id": "d-1",
+        "x-mlflow-timestamp": sent,
+        "origin": "https://registry.example",  # it stands behind no door
+        "host": "models.example",
+    }
+    for hurried in (True, False):
+        answer = operated.client.post("/hooks/registry", content=body, headers=headers)
+        assert (answer.status_code, answer.json()) == (202, {"hurried": hurried})
+    forged = operated.client.post("/hooks/registry", content=body + b" ", headers=headers)
+    assert forged.status_code == 401
+    assert len(looked) == 1
+
+
+def test_the_gauges_say_what_is_so_now(operated: Served) -> None:
+    page = operated.client.get("/metrics").text
+    samples = {
+        sample.name: sample
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+    assert samples["paceline_ready"].value == 1
+    assert samples["paceline_running_requests"].value == 0
+    assert samples["paceline_waiting_tokens"].value == 0
+    served = samples["paceline_served"].labels
+    assert served["pair"] == operated.loaded.pair
+    assert (served["drafter"], served["verified"]) == ("head", "false")
+
+
+def test_without_a_secret_there_is_no_webhook(server: Served) -> None:
+    assert server.client.post("/hooks/registry").status_code == 404
