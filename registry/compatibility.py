@@ -148,7 +148,9 @@ def _head(
             )
     layers = given.get("num_hidden_layers", 0)
     read = asked.get("eagle_aux_hidden_state_layer_ids") or ()
-    if beyond := [layer for layer in read if not 0 <= layer <= layers]:
+    if not isinstance(read, list | tuple) or any(type(layer) is not int for layer in read):
+        reasons.append(f"the head reads the layers {read!r:.80}, wanted whole numbers")
+    elif beyond := [layer for layer in read if not 0 <= layer <= layers]:
         reasons.append(f"the head reads layer {beyond[0]}, the target has {layers}")
     if not reasons:
         reasons += _draft_vocabulary(asked, weights_of(folder))

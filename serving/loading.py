@@ -227,11 +227,6 @@ def _adapters(target: Target, settings: ServeSettings) -> dict[str, str]:
     """Load the settings' adapters, each looked at as bytes first; their digests by name."""
     digests: dict[str, str] = {}
     for name, folder in settings.adapters.items():
-        if name == settings.model:
-            raise SettingsError(
-                f"adapter {name!r} has the target's own name: give it another with "
-                "--adapter NAME=DIR"
-            )
         digests[name] = fingerprint_adapter(folder)
         target.load_adapter(name, folder)
     return digests

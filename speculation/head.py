@@ -12,8 +12,9 @@ with `d2t` (draft id -> target id minus draft id) and `t2d` (which target ids th
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -32,6 +33,7 @@ from speculation.cache import MOST_DRAFTED, RowCache
 from speculation.target import ModelFolderError, Target, feature_layers, read_config
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
+MOST_POSITIONS = 2**20  # of a context; its tables of cosines and sines are made whole
 
 
 class HeadConfig(LlamaConfig):
@@ -216,14 +218,33 @@ def load_head(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Head
         tensors = load_file(folder / "model.safetensors")
     except (FileNotFoundError, SafetensorError) as error:
         raise ModelFolderError(f"{folder}/model.safetensors cannot be read: {error}") from error
-    head = Head(HeadConfig(**config))
-    try:
-        head.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise ModelFolderError(
-            f"{folder} does not hold the head its config names: {error}"
-        ) from error
+    head = Head(_fitting(folder, config, tensors))
+    head.load_state_dict(tensors)
     head = head.to(device).eval().requires_grad_(False)
     for module in (head.fc, head.midlayer, head.norm, head.lm_head):
         module.to(dtype)
     return head
+
+
+def _fitting(folder: Path, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> HeadConfig:
+    """The configuration, once the head it names is seen to be the one that is stored.
+
+    Its sizes are believed only then: one number in a file must not ask for all of a host's memory.
+    """
+    try:
+        read = HeadConfig(**config)
+        positions = read.max_position_embeddings
+        if not 0 < positions <= MOST_POSITIONS:
+            raise ValueError(f"{positions} positions: wanted 1 to {MOST_POSITIONS}")
+        with torch.device("meta"):
+            wanted = {name: tuple(one.shape) for name, one in Head(read).state_dict().items()}
+    except Exception as error:  # transformers and torch raise many kinds for impossible sizes
+        raise ModelFolderError(f"{folder}/config.json can be no head's: {error}") from error
+    found = {name: tuple(one.shape) for name, one in tensors.items()}
+    for name in sorted(wanted.keys() | found.keys()):
+        if found.get(name) != wanted.get(name):
+            raise ModelFolderError(
+                f"{folder} does not hold the head its config names: {name} is "
+                f"{found.get(name, 'missing')}, wanted {wanted.get(name, 'nothing of that name')}"
+            )
+    return read

@@ -24,6 +24,7 @@ from speculation.decoder import Layout, layout_of, without_decoder
 from speculation.lora import Adapters
 from speculation.lora_folder import read_adapter
 
+MOST_PARAMETERS_A_BYTE = 4  # two in four bits; what is stored of a whole model is well below it
 DTYPES = {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -208,17 +209,40 @@ def load_target(folder: Path, *, dtype: str = "auto", device: str = "cpu") -> Ta
     from transformers import AutoModelForCausalLM
 
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        _check_size(folder)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=DTYPES[dtype] or "auto",
             local_files_only=True,
             use_safetensors=True,
             trust_remote_code=False,
             attn_implementation=register(),
+            output_loading_info=True,
         )
     except Exception as error:  # transformers and safetensors raise many kinds for a bad folder
         raise ModelFolderError(f"{folder} could not be loaded: {error}") from error
-    model.to(torch.device(device))  # type: ignore[arg-type]  # its decorator hides `self`
+    model, told = loaded
+    if missing := sorted(told["missing_keys"]):  # transformers draws them at random and goes on
+        raise ModelFolderError(
+            f"{folder} lacks {missing[0]} ({len(missing)} such): copy the model again, all of it"
+        )
+    model.to(torch.device(device))
     model.eval().requires_grad_(False)
     layout = layout_of(model, architecture)
     return Target(model, torch.device(device), next(model.parameters()).dtype, architecture, layout)
+
+
+def _check_size(folder: Path) -> None:
+    """Raises ValueError where config.json names a model far larger than what is stored: one number
+    in it must not ask for all of a host's memory."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    if parameters > MOST_PARAMETERS_A_BYTE * stored:
+        raise ValueError(
+            f"its config.json names {parameters:,} parameters, and {stored:,} bytes are stored"
+        )
