@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from monitoring.exchanges import read_logged
-from serving.doors import Doors
+from serving.doors import Doors, Handler
 from serving.fields import BadRequest
 from serving.hooks import HookError, Hooks
 from serving.reading import read_bytes
@@ -78,16 +78,23 @@ def admin_routes(service: Service, doors: Doors) -> list[Route]:
 
     routes = [
         Route("/metrics", doors.figures(metrics)),
-        Route("/admin/pair", doors.operators(pair), methods=["GET"]),
-        Route("/admin/pair", doors.operators(steer), methods=["PATCH"]),
+        _by_method("/admin/pair", doors, GET=pair, PATCH=steer),
         Route("/admin/swap", doors.operators(swap), methods=["POST"]),
         Route("/admin/drain", doors.operators(drain), methods=["POST", "DELETE"]),
-        Route("/admin/exchanges", doors.operators(exchanges), methods=["GET"]),
-        Route("/admin/exchanges", doors.operators(delete), methods=["DELETE"]),
+        _by_method("/admin/exchanges", doors, GET=exchanges, DELETE=delete),
     ]
     if service.settings.hook_secret is not None:
         routes.append(_hook(service, Hooks(service.settings.hook_secret)))
     return routes
+
+
+def _by_method(path: str, doors: Doors, **handlers: Handler) -> Route:
+    """One route, so that a method it does not have is answered with all that it has."""
+
+    async def handle(request: Request) -> Response:
+        return await handlers["GET" if request.method == "HEAD" else request.method](request)
+
+    return Route(path, doors.operators(handle), methods=list(handlers))
 
 
 def _hook(service: Service, hooks: Hooks) -> Route:
@@ -99,9 +106,9 @@ def _hook(service: Service, hooks: Hooks) -> Route:
             new = hooks.new(request.headers, body)
         except HookError as error:
             raise HTTPException(401, f"this webhook is not believed: {error}") from error
-        if new and service.hurry is not None:
-            service.hurry()
-        return json_response({"hurried": new and service.hurry is not None}, 202)
+        if new and service.nudge is not None:
+            service.nudge()
+        return json_response({"hurried": new and service.nudge is not None}, 202)
 
     return Route("/hooks/registry", hook, methods=["POST"])
 

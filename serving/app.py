@@ -23,6 +23,7 @@ from serving.bodies import Ask, Bounds, read_body, read_chat, read_completion
 from serving.doors import Doors, Handler
 from serving.errors import DEADLINE, FAULT, Failure
 from serving.fields import BadRequest
+from serving.openapi import document
 from serving.reading import read_bytes
 from serving.replies import Reply, failed, json_response
 from serving.service import Service, UnavailableError
@@ -128,12 +129,16 @@ def _api_routes(service: Service, doors: Doors, crowded: Callable[[], bool]) -> 
             raise BadRequest(message, "model", status=404, code="model_not_found")
         return json_response(entry(name))
 
+    async def described(request: Request) -> Response:
+        return json_response(document(settings))
+
     chat, plain = completions(read_chat), completions(read_completion)
     return [
         Route("/v1/chat/completions", doors.tenants(chat), methods=["POST"]),
         Route("/v1/completions", doors.tenants(plain), methods=["POST"]),
         Route("/v1/models", doors.tenants(models)),
         Route("/v1/models/{name:path}", doors.tenants(model)),
+        Route("/openapi.json", doors.tenants(described)),
     ]
 
 
