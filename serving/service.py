@@ -68,7 +68,8 @@ class Service:
         self._admission = Admission(settings, self.worker, self._available)
         self.draining = False
         self.ending = False  # draining is for good: the process was told to end
-        self.hurry: Callable[[], None] | None = None  # of a following server
+        self.hurry: Callable[[], None] | None = None  # of a following server: an operator asks
+        self.nudge: Callable[[], None] | None = None  # the same, and what was refused stays so
         self._following: Callable[[], dict[str, Any]] | None = None
         self._held: tuple[str, int] | None = None  # why nothing is taken for now, come back in
         self._healing: asyncio.Task[None] | None = None
@@ -103,9 +104,15 @@ class Service:
         with self.faults.trying(loaded):
             await warm(self.worker, loaded, seconds=self.settings.probe_seconds)
 
-    def follow(self, *, hurry: Callable[[], None], describe: Callable[[], dict[str, Any]]) -> None:
+    def follow(
+        self,
+        *,
+        hurry: Callable[[], None],
+        nudge: Callable[[], None],
+        describe: Callable[[], dict[str, Any]],
+    ) -> None:
         """A follower says how it is asked to look, and what it has to tell."""
-        self.hurry, self._following = hurry, describe
+        self.hurry, self.nudge, self._following = hurry, nudge, describe
 
     def describe(self) -> dict[str, Any]:
         """What is served, for the admin side and for monitors."""

@@ -73,7 +73,7 @@ class Follower:
         self._refusals = Refusals(service.settings.poll_seconds, clock)
         self._wary = True  # of pairs that ended processes before this one; until somebody asks
         self._stopped = False
-        service.follow(hurry=self.hurry, describe=self.describe)
+        service.follow(hurry=self.hurry, nudge=self._hurried.set, describe=self.describe)
 
     def hurry(self) -> None:
         """Look now, and try again what was refused."""

@@ -149,7 +149,7 @@ def test_a_signed_webhook_hurries_once_and_another_never(
 ) -> None:
     looked: list[float] = []
     assert operated.running.service is not None
-    monkeypatch.setattr(operated.running.service, "hurry", lambda: looked.append(time.time()))
+    monkeypatch.setattr(operated.running.service, "nudge", lambda: looked.append(time.time()))
     body, sent = b'{"entity": "model_version_alias"}', f"{time.time():.0f}"
     digest = hmac.new(SECRET.encode(), f"d-1.{sent}.".encode() + body, hashlib.sha256).digest()
     headers = {
