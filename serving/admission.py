@@ -59,7 +59,7 @@ class Admission:
         with self._worker.room(_likely_tokens(ask, loaded)):
             while True:
                 left = arrived + seconds - self._worker.clock()
-                prompts = await self._encoded(ask, loaded.text, left)
+                prompts = await self._encoded(ask, loaded, left)
                 current = self._available()
                 if current is loaded:
                     break
@@ -81,6 +81,7 @@ class Admission:
                 f"{settings.model!r}, or leave model out",
                 "model",
                 status=404,
+                code="model_not_found",
             )
         if ask.trial_field and not settings.trial:
             raise BadRequest("paceline: only a server started with --trial takes it", "paceline")
@@ -88,7 +89,7 @@ class Admission:
             raise BadRequest(
                 f"paceline.arm: wanted one of {', '.join(loaded.arms)}", "paceline.arm"
             )
-        for prompt in _prompts(ask):
+        for prompt in ask.prompts:
             self._room(least_tokens(prompt, loaded.text), ask, loaded, least=True)
 
     def _room(self, tokens: int, ask: Ask, loaded: Loaded, *, least: bool = False) -> int:
@@ -101,17 +102,31 @@ class Admission:
                 f"{ask.max_tokens or 1} exceed the context of {loaded.max_len} tokens: shorten one "
                 "of them",
                 "max_tokens" if room >= 1 else ("messages" if ask.chat else "prompt"),
+                code="context_length_exceeded",
             )
         return wanted
 
-    async def _encoded(self, ask: Ask, text: Text, seconds: float) -> Sequence[tuple[int, ...]]:
+    async def _encoded(self, ask: Ask, loaded: Loaded, seconds: float) -> Sequence[tuple[int, ...]]:
         """The prompts' tokens. Raises DeadlineError when they are not had in so many seconds."""
         aside = self._long if _text_bytes(ask) > LONG_BYTES else self._short
         if seconds > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    return await aside.run(partial(_encode, ask, text))
+                    return await aside.run(partial(self._encode, ask, loaded))
         raise DeadlineError("the request took too long")
+
+    def _encode(self, ask: Ask, loaded: Loaded) -> Sequence[tuple[int, ...]]:
+        """In a thread beside the event loop's."""
+        text = loaded.text
+        if not ask.chat:
+            return [text.encode(one) if isinstance(one, str) else one for one in ask.prompts]
+        try:
+            rendered = text.render(ask.messages)
+        except TemplateError as error:
+            raise BadRequest(str(error), "messages") from error
+        # A template may leave out what was said, so it is not known before.
+        self._room(text.least_tokens(rendered), ask, loaded, least=True)
+        return [text.encode_rendered(rendered)]
 
     def _requests(
         self, ask: Ask, loaded: Loaded, prompts: Sequence[tuple[int, ...]], tenant: str
@@ -121,8 +136,8 @@ class Admission:
         text, found = loaded.text, list[Request]()
         for prompt in prompts:
             first = self._request(ask, loaded, prompt, tenant)
-            for choice in range(_n(ask)):
-                completion = text.completion(ask.stops, ask.stop_ids)
+            for choice in range(ask.n):
+                completion = text.completion(ask.stops, ask.stop_ids, ask.min_tokens)
                 found.append(
                     replace(
                         first,
@@ -168,7 +183,7 @@ def least_tokens(prompt: str | tuple[int, ...], text: Text) -> int:
 
 def _text_bytes(ask: Ask) -> int:
     """Of what has to be cut up; a character is taken for one byte at least."""
-    texts = [prompt for prompt in _prompts(ask) if isinstance(prompt, str)]
+    texts = [prompt for prompt in ask.prompts if isinstance(prompt, str)]
     return sum(map(len, texts)) + sum(len(message["content"]) for message in ask.messages)
 
 
@@ -177,20 +192,11 @@ def _likely_tokens(ask: Ask, loaded: Loaded) -> int:
 
     No longer than the context, for what is longer is refused.
     """
-    ids = sum(len(prompt) for prompt in _prompts(ask) if not isinstance(prompt, str))
-    prompts = len(_prompts(ask)) or 1
+    ids = sum(len(prompt) for prompt in ask.prompts if not isinstance(prompt, str))
+    prompts = len(ask.prompts) or 1
     read = min(ids + _text_bytes(ask) // LIKELY_BYTES, prompts * loaded.max_len)
     answers = prompts * min(ask.max_tokens or loaded.max_len, loaded.max_len)
-    return _n(ask) * min(read + answers, prompts * loaded.max_len)
-
-
-def _encode(ask: Ask, text: Text) -> Sequence[tuple[int, ...]]:
-    if ask.chat:
-        try:
-            return [text.encode_chat(ask.messages)]
-        except TemplateError as error:
-            raise BadRequest(str(error), "messages") from error
-    return [text.encode(one) if isinstance(one, str) else one for one in _prompts(ask)]
+    return ask.n * min(read + answers, prompts * loaded.max_len)
 
 
 def _sampling(ask: Ask, text: Text) -> Sampling:
@@ -199,13 +205,3 @@ def _sampling(ask: Ask, text: Text) -> Sampling:
         return Sampling(**{"temperature": 1.0, **text.sampling, **ask.sampling})
     except ValueError as error:  # two parameters that cannot be together
         raise BadRequest(str(error)) from error
-
-
-def _prompts(ask):  # interim
-    if ask.chat:
-        return ()
-    return ask.prompts if hasattr(ask, "prompts") else (ask.prompt,)
-
-
-def _n(ask):  # interim
-    return getattr(ask, "n", 1)

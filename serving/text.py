@@ -70,7 +70,9 @@ class Text:
             named = stored.get("eos_token_id")
             ends |= set(named) if isinstance(named, list) else {named}
         sampling = _sampling(defaults) if defaults.get("do_sample") else {}
-        return cls(tokenizer, frozenset(end for end in ends if type(end) is int), sampling)
+        text = cls(tokenizer, frozenset(end for end in ends if type(end) is int), sampling)
+        text.least_tokens("")  # walks the token table, once, while nobody waits
+        return text
 
     def __len__(self) -> int:
         """Tokens in the table; ids from here on have no text."""
@@ -93,21 +95,38 @@ class Text:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The ids of a plain prompt, with whatever the tokenizer puts before every text."""
-        return tuple(self._rust.encode(text).ids)
+        return self._ids(text, whole=True)
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
         """The ids of a conversation with the start of the answer. Raises TemplateError."""
+        return self.encode_rendered(self.render(messages))
+
+    def encode_rendered(self, text: str) -> tuple[int, ...]:
+        """The ids of what `render` gave."""
+        return self._ids(text, whole=False)  # the template has put there what belongs before it
+
+    def render(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """A conversation as the target reads it. Raises TemplateError."""
         if not self.tokenizer.chat_template:
             raise TemplateError("this target has no chat template: use /v1/completions")
         try:
-            text = self.tokenizer.apply_chat_template(
-                [dict(message) for message in messages], add_generation_prompt=True, tokenize=False
+            return str(
+                self.tokenizer.apply_chat_template(
+                    [dict(message) for message in messages],
+                    add_generation_prompt=True,
+                    tokenize=False,
+                )
             )
         except Exception as error:  # jinja's, or whatever the template raises; it is sandboxed
             raise TemplateError(
                 f"the chat template refuses these messages ({type(error).__name__})"
             ) from error
-        return tuple(self._rust.encode(text, add_special_tokens=False).ids)
+
+    def _ids(self, text: str, *, whole: bool) -> tuple[int, ...]:
+        # `encode` would hold the interpreter all the while, which for 2 MB are 5 s (SmolLM2's): no
+        # stream would get a token, whatever thread this is.
+        (found,) = self._rust.encode_batch_fast([text], add_special_tokens=whole)
+        return tuple(found.ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids` without special tokens; ids beyond the table have none."""

@@ -144,10 +144,6 @@ class Worker:
             ticket.left = ticket.left or "ended"
             self.cancel(ticket)
 
-    async def event(self, ticket: Ticket) -> Event:
-        """The ticket's next event."""
-        return (await ticket.events.get())[1]
-
     async def call(self, job: Callable[[], Result]) -> Result:
         """Run `job` in the engines' thread, between two steps. Raises LaneError, or as it does."""
         future: asyncio.Future[Result] = self._loop.create_future()
