@@ -2,7 +2,7 @@
 
 Knows headers and addresses; what a key is worth is `keys`' business. Where no key is set, a web
 page must not reach a server on loopback through the browser of somebody on this host: its name may
-be made to lead here (DNS rebinding), so the Host header has to be one of ours.
+be made to lead here (DNS rebinding), so the Host header has to be one of ours, and an Origin too.
 """
 
 from __future__ import annotations
@@ -86,13 +86,19 @@ class Doors:
         )
 
     def _check_host(self, request: Request) -> None:
-        name = host_name(request.headers.get("host", ""))
-        if not is_loopback(name) and name not in self._hosts:
+        if not self._is_ours(request.headers.get("host", "")):
             raise HTTPException(
                 403,
                 "without a key this server answers to names of this host only: ask 127.0.0.1 or "
                 "localhost, or start it with that name under `hosts`",
             )
+        origin = request.headers.get("origin")
+        if origin is not None and not self._is_ours(origin.partition("://")[2]):
+            raise HTTPException(403, "without a key this server answers no page of another site")
+
+    def _is_ours(self, host: str) -> bool:
+        name = host_name(host)
+        return is_loopback(name) or name in self._hosts
 
 
 def host_name(header: str) -> str:

@@ -9,7 +9,7 @@ from monitoring.exchanges import ExchangeLog
 
 log = logging.getLogger("paceline.serving")
 
-LONGEST_WAIT_SECONDS = 600.0
+SHORTEST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 600.0
 
 
 async def retained(exchanges: ExchangeLog) -> None:
@@ -24,4 +24,5 @@ async def retained(exchanges: ExchangeLog) -> None:
             failing = True
         else:
             failing = False
-        await asyncio.sleep(min(exchanges.rotate_seconds, LONGEST_WAIT_SECONDS))
+        wait = max(exchanges.rotate_seconds, SHORTEST_WAIT_SECONDS)
+        await asyncio.sleep(min(wait, LONGEST_WAIT_SECONDS))

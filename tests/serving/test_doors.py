@@ -105,6 +105,14 @@ def test_a_name_that_was_made_to_lead_here_reaches_nothing(server: Served, path:
         assert server.client.get(path, headers={"host": host}).status_code == 200, host
 
 
+@pytest.mark.parametrize("path", ["/admin/pair", "/metrics", "/v1/models"])
+def test_a_page_of_another_site_reaches_nothing(server: Served, path: str) -> None:
+    for origin in ("https://evil.example", "null", "", "http://127.0.0.1.evil.example:80"):
+        assert server.client.get(path, headers={"origin": origin}).status_code == 403, origin
+    ours = server.client.get(path, headers={"origin": server.url}).status_code
+    assert ours == (403 if path.startswith("/admin") else 200)
+
+
 def test_a_name_that_was_configured_or_comes_with_a_key_is_answered(
     target_folder: Path, tmp_path: Path, keyed: Served
 ) -> None:
