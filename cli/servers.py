@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.home import DEFAULT_HOME, HomeFolder, Registry, running, settings_of
+from cli.logs import log_to
 from cli.output import Json, machine
 from configuration.settings import Pairing, Settings
 
@@ -248,26 +248,3 @@ def named(given: Sequence[str], option: str, wanted: str) -> dict[str, str]:
 
 def folders(named: Mapping[str, str]) -> dict[str, Path]:
     return {name: Path(folder) for name, folder in named.items()}
-
-
-def log_to(people: IO[str], programs: IO[str] | None) -> None:
-    """What Paceline logs: text on stderr, and lines of JSON on stdout where programs read it."""
-    logger = logging.getLogger("paceline")
-    logger.setLevel(logging.INFO)
-    logger.handlers.clear()
-    text = logging.StreamHandler(people)
-    text.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger.addHandler(text)
-    logger.propagate = False
-    if programs is not None:
-        lines = logging.StreamHandler(programs)
-        lines.setFormatter(Lines())
-        logger.addHandler(lines)
-
-
-class Lines(logging.Formatter):
-    """A log record as one line of JSON."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        told = {"at": record.created, "level": record.levelname.lower(), "from": record.name}
-        return json.dumps({**told, "message": record.getMessage()})
