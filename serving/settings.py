@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -150,7 +151,7 @@ class ServeSettings:
         if self.pairing is not None:
             return self.pairing
         assert self.target is not None
-        return self.target.resolve().name
+        return Path(os.path.abspath(self.target)).name  # as it was named, through no link
 
 
 def is_loopback(host: str) -> bool:

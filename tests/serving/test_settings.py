@@ -26,6 +26,18 @@ ARMS = {"candidate": "draft", "none": "none"}
         ({"target": TARGET, "port": 70_000}, "port 70000"),
         ({"target": TARGET, "draft_len": 17}, "draft_len 17"),
         ({"target": TARGET, "max_slots": 0}, "max_slots 0"),
+        ({"target": TARGET, "adapters": {"toy": TARGET}}, "an adapter named 'toy'"),
+        (
+            {"pairing": "a", "registry": "http://x", "adapters": {"x": TARGET}},
+            "adapters beside a pairing",
+        ),
+        ({"target": TARGET, "keys": {"alice": "a" * 20}}, "PACELINE_ADMIN_KEYS"),
+        ({"target": TARGET, "admin_port": 70_000}, "admin_port 70000"),
+        ({"target": TARGET, "admin_port": 8000}, "the port itself"),
+        ({"target": TARGET, "hook_secret": "short"}, "hook secret of 5"),
+        ({"target": TARGET, "connections": 0}, "connections 0"),
+        ({"target": TARGET, "coalesce_tokens": -1}, "coalesce_tokens -1"),
+        ({"target": TARGET, "keep_exchanges_seconds": 0}, "keep_exchanges_seconds 0"),
         ({"target": TARGET, "deadline_seconds": 0}, "deadline_seconds 0"),
         ({"target": TARGET, "poll_seconds": float("nan")}, "poll_seconds nan"),
     ],
@@ -35,13 +47,23 @@ def test_settings_that_cannot_be_served_are_refused(given: dict[str, Any], said:
         ServeSettings(home=HOME, **given)
 
 
-def test_clients_ask_for_the_pairing_or_the_targets_folder() -> None:
+def test_clients_ask_for_the_pairing_or_the_targets_folder(tmp_path: Path) -> None:
     assert ServeSettings(home=HOME, target=TARGET).model == "toy"
+    (tmp_path / "release-7").mkdir()
+    (tmp_path / "current").symlink_to(tmp_path / "release-7")
+    assert ServeSettings(home=HOME, target=tmp_path / "release-7" / "..").model == tmp_path.name
+    assert ServeSettings(home=HOME, target=tmp_path / "current").model == "current"
     assert ServeSettings(home=HOME, pairing="docstrings", registry="http://x").model == "docstrings"
 
 
 def test_a_secret_is_not_shown() -> None:
     settings = ServeSettings(
-        home=HOME, pairing="docstrings", registry="http://x", registry_token="hush"
+        home=HOME,
+        pairing="docstrings",
+        registry="http://x",
+        registry_token="hush-1",
+        keys={"alice": "hush-2" * 4},
+        admin_keys=("hush-3" * 4,),
+        hook_secret="hush-4" * 4,
     )
     assert "hush" not in repr(settings)
