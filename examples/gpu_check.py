@@ -213,7 +213,7 @@ def bench(home: Path, device: str) -> dict[str, Any]:
     longest = max(map(len, prompts)) + ANSWER_TOKENS
     drafter = load_drafter(str(home / "distilled" / "draft"), target, rows=1, max_len=longest)
     timings = measured(
-        target, drafter, prompts, draft_lens=DRAFT_LENS, max_tokens=ANSWER_TOKENS, turns=2
+        target, {"head": drafter}, prompts, draft_lens=DRAFT_LENS, max_tokens=ANSWER_TOKENS, turns=2
     )
     return {
         "adapted" if timing.draft_len is None else f"K={timing.draft_len}": {

@@ -1,7 +1,8 @@
-"""How fast the engine decodes with a draft beside without one. Token ids only.
+"""How fast an engine decodes with drafts beside without one, and beside others. Token ids only.
 
 Runs are interleaved (plain, K = 1, K = 2, ..., and again in the reverse order), since a machine's
-speed drifts; what is compared are ratios within one turn.
+speed drifts; what is compared are ratios within one turn. As many prompts as are to be side by side
+are asked at once, and one more whenever one is answered, so that nobody waits in a line.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 from speculation.drafters import Drafter, NoDrafter
@@ -17,15 +19,37 @@ from speculation.records import Counts, pool
 from speculation.sequence import Request
 from speculation.target import Target
 
+PLAIN = "plain"
+Prompt = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """All prompts decoded once."""
+
+    seconds: float
+    emitted: int  # tokens
+    latencies: tuple[float, ...]  # seconds to the last token, of each prompt
+    first_tokens: tuple[float, ...]  # seconds to the first
+    counts: Counts = Counts()
+
+
+Way = Callable[[], Run]
+Key = tuple[str, int | None]  # whose decoding, and its K; None: adapted
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One draft length over all turns."""
+    """One way of decoding, over all turns."""
 
+    name: str  # "plain", a draft's, or another decoder's
     draft_len: int | None  # 0 is plain decoding, None the K that the engine adapts itself
-    tokens_per_second: float  # median of the turns
-    speedups: tuple[float, ...]  # over plain decoding of the same turn, one a turn
-    counts: Counts
+    concurrency: int  # prompts side by side
+    tokens_per_second: float  # median of the turns, as the three below
+    latency_seconds: float  # median of the prompts
+    first_token_seconds: float  # likewise
+    speedups: tuple[float, ...]  # over our plain decoding of the same turn, one a turn
+    counts: Counts = Counts()  # none of others'
     predicted: float | None = None  # S(K) from costs and hazards measured by the adapting engine
 
     @property
@@ -35,68 +59,104 @@ class Timing:
 
 def bench(
     target: Target,
-    drafter: Drafter,
-    prompts: Sequence[tuple[int, ...]],
+    drafters: Mapping[str, Drafter],  # each loaded for `concurrency` rows
+    prompts: Sequence[Prompt],
     *,
     draft_lens: Sequence[int],
     max_tokens: int,
-    slots: int = 1,
+    concurrency: int = 1,
     turns: int = 3,
     stop_ids: frozenset[int] = frozenset(),
+    others: Mapping[Key, Way] = {},
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> list[Timing]:
-    """Decode `prompts` greedily at each draft length, `slots` at a time; the first is plain, the
-    last adapts K.
+    """Decode `prompts` greedily: plainly, with each draft at each length and with an adapted K, and
+    in all `others`' ways.
 
-    Raises ValueError when a prompt and `max_tokens` exceed what the drafter was loaded for.
+    Raises ValueError when a prompt and `max_tokens` exceed what a drafter was loaded for.
     """
-    lens: list[int | None] = [0, *draft_lens, None]
     longest = max(map(len, prompts)) + max_tokens
-    engines = {
-        draft_len: Engine(
+    lens: list[int | None] = [*draft_lens, None]
+    drafting = {(name, k): drafter for name, drafter in drafters.items() for k in lens}
+    ours: dict[Key, Engine] = {
+        (name, draft_len): Engine(
             target,
-            {"bench": NoDrafter() if draft_len == 0 else drafter},
+            {"bench": drafter},
             default="bench",
             draft_len=draft_len or 0,
             adaptive=draft_len is None,
-            slots=slots,
+            slots=concurrency,
             max_len=longest,
         )
-        for draft_len in lens
+        for (name, draft_len), drafter in {(PLAIN, 0): NoDrafter(), **drafting}.items()
     }
-    seconds: dict[int | None, list[float]] = {draft_len: [] for draft_len in lens}
-    counts: dict[int | None, Counts] = {}
-    _decode(engines[0], prompts[:1], max_tokens, stop_ids)  # the first forward sets things up
+    ways: dict[Key, Way] = {
+        key: partial(_decode, engine, prompts, max_tokens, stop_ids) for key, engine in ours.items()
+    }
+    ways |= others
+    _decode(ours[PLAIN, 0], prompts[:1], max_tokens, stop_ids)  # the first forward sets things up
+    runs = _interleaved(ways, turns, progress)
+    plain = [run.emitted / run.seconds for run in runs[PLAIN, 0]]
+    found = []
+    for (name, draft_len), its in runs.items():
+        rates = [run.emitted / run.seconds for run in its]
+        adapting = ours.get((name, None))
+        predicted = adapting.paces["bench"].speedups(concurrency, longest) if adapting else None
+        found.append(
+            Timing(
+                name,
+                draft_len,
+                concurrency,
+                tokens_per_second=median(rates),
+                latency_seconds=median(median(run.latencies) for run in its),
+                first_token_seconds=median(median(run.first_tokens) for run in its),
+                speedups=tuple(rate / one for rate, one in zip(rates, plain, strict=True)),
+                counts=its[-1].counts,
+                predicted=predicted[draft_len] if predicted and draft_len is not None else None,
+            )
+        )
+    return found
+
+
+def _interleaved(
+    ways: Mapping[Key, Way],
+    turns: int,
+    progress: Callable[[int, int, str], None],
+) -> dict[Key, list[Run]]:
+    """Every way once a turn, there and back."""
+    runs: dict[Key, list[Run]] = {key: [] for key in ways}
+    order = list(ways)
     for turn in range(turns):
-        for place, draft_len in enumerate(lens if turn % 2 == 0 else lens[::-1]):
-            began = time.perf_counter()
-            counts[draft_len] = _decode(engines[draft_len], prompts, max_tokens, stop_ids)
-            seconds[draft_len].append(time.perf_counter() - began)
-            progress(turn * len(lens) + place + 1, turns * len(lens), "runs")
-    predicted = engines[None].paces["bench"].speedups(slots, longest)
-    return [_timing(draft_len, seconds, counts, predicted) for draft_len in lens]
-
-
-def _timing(
-    draft_len: int | None,
-    seconds: Mapping[int | None, Sequence[float]],
-    counts: Mapping[int | None, Counts],
-    predicted: Sequence[float] | None,
-) -> Timing:
-    emitted = counts[draft_len].emitted
-    plain_rate = [counts[0].emitted / each for each in seconds[0]]
-    rates = [emitted / each for each in seconds[draft_len]]
-    speedups = tuple(rate / plain for rate, plain in zip(rates, plain_rate, strict=True))
-    known = predicted[draft_len] if predicted and draft_len is not None else None
-    return Timing(draft_len, median(rates), speedups, counts[draft_len], known)
+        for place, key in enumerate(order if turn % 2 == 0 else order[::-1]):
+            runs[key].append(ways[key]())
+            progress(turn * len(order) + place + 1, turns * len(order), "runs")
+    return runs
 
 
 def _decode(
-    engine: Engine, prompts: Sequence[tuple[int, ...]], max_tokens: int, stop_ids: frozenset[int]
-) -> Counts:
-    for number, ids in enumerate(prompts):
-        engine.submit(Request(str(number), ids, max_tokens, stop_ids=stop_ids))
-    found = []
-    while not engine.idle:
-        found += [event.counts for event in engine.step() if event.counts is not None]
-    return pool(found)
+    engine: Engine, prompts: Sequence[Prompt], max_tokens: int, stop_ids: frozenset[int]
+) -> Run:
+    asked, first, last = dict[str, float](), dict[str, float](), dict[str, float]()
+    counts = []
+    began = time.perf_counter()
+    while len(last) < len(prompts):
+        while len(asked) < len(prompts) and engine.running + engine.waiting < engine.slots:
+            name = str(len(asked))
+            asked[name] = time.perf_counter()
+            engine.submit(Request(name, prompts[int(name)], max_tokens, stop_ids=stop_ids))
+        for event in engine.step():
+            now = time.perf_counter()
+            if event.token_ids:
+                first.setdefault(event.id, now)
+            if event.counts is not None:
+                last[event.id] = now
+                counts.append(event.counts)
+    spent = time.perf_counter() - began
+    pooled = pool(counts)
+    return Run(
+        spent,
+        pooled.emitted,
+        tuple(last[name] - asked[name] for name in asked),
+        tuple(first.get(name, last[name]) - asked[name] for name in asked),
+        pooled,
+    )
