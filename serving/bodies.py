@@ -196,14 +196,10 @@ def read_chat(body: Mapping[str, Any], bounds: Bounds = BOUNDS) -> Ask:
     said = read_fields(body, chat_parameters(bounds))
     limits = {said[key] for key in ("max_tokens", "max_completion_tokens") if key in said}
     if len(limits) > 1:
-        raise BadRequest(
-            "max_tokens and max_completion_tokens differ: give one",
-            "max_tokens",
-            code="invalid_value",
-        )
+        raise BadRequest("max_tokens and max_completion_tokens differ: give one", "max_tokens")
     logprobs, top = said.get("logprobs", False), said.get("top_logprobs", 0)
     if top and not logprobs:
-        raise BadRequest("top_logprobs needs logprobs: true", "top_logprobs", code="invalid_value")
+        raise BadRequest("top_logprobs needs logprobs: true", "top_logprobs")
     return Ask(
         chat=True,
         messages=said["messages"],
@@ -222,7 +218,6 @@ def read_completion(body: Mapping[str, Any], bounds: Bounds = BOUNDS) -> Ask:
         raise BadRequest(
             f"n {n} for {len(prompts)} prompts: wanted {MOST_CHOICES} answers a request at most",
             "n",
-            code="invalid_value",
         )
     return Ask(
         chat=False,
@@ -237,15 +232,9 @@ def _shared(said: Mapping[str, Any], max_tokens: int | None) -> dict[str, Any]:
     sampling, stream = sampling_said(said), said.get("stream", False)
     least = sampling.get("min_tokens", 0)
     if max_tokens is not None and least > max_tokens:
-        raise BadRequest(
-            f"min_tokens {least} is above max_tokens {max_tokens}",
-            "min_tokens",
-            code="invalid_value",
-        )
+        raise BadRequest(f"min_tokens {least} is above max_tokens {max_tokens}", "min_tokens")
     if "stream_options" in said and not stream:
-        raise BadRequest(
-            "stream_options needs stream: true", "stream_options", code="invalid_value"
-        )
+        raise BadRequest("stream_options needs stream: true", "stream_options")
     trial = said.get("paceline", {})
     return {
         "model": said.get("model"),

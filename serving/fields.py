@@ -22,10 +22,11 @@ class BadRequest(ValueError):
         parameter: str | None = None,
         *,
         status: int = 400,
-        code: str | None = None,  # for programs; None is the status' own
+        code: str | None = None,  # for programs; None is what is usual
     ) -> None:
         super().__init__(message)
-        self.message, self.parameter, self.status, self.code = message, parameter, status, code
+        self.message, self.parameter, self.status = message, parameter, status
+        self.code = code or ("invalid_value" if parameter and status == 400 else None)
 
 
 class Parameter(Protocol):
@@ -178,7 +179,7 @@ def object_of(parameters: Mapping[str, Parameter], *required: str) -> Schema:
 
 def refuse(name: str, value: object, wanted: str) -> NoReturn:
     got = kind(value) if isinstance(value, str | list | dict) else f"{value!r:.40}"
-    raise BadRequest(f"{name}: got {got}, wanted {wanted}", name, code="invalid_value")
+    raise BadRequest(f"{name}: got {got}, wanted {wanted}", name)
 
 
 def sound(text: str, name: str) -> str:
@@ -187,7 +188,7 @@ def sound(text: str, name: str) -> str:
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise BadRequest(
-            f"{name} holds half a surrogate pair, which is no character", name, code="invalid_value"
+            f"{name} holds half a surrogate pair, which is no character", name
         ) from None
     return text
 

@@ -110,4 +110,4 @@ def _part(part: Any, name: str) -> str:
 
 
 def _refused(name: str, wanted: str) -> BadRequest:
-    return BadRequest(f"{name}: {wanted}", name, code="invalid_value")
+    return BadRequest(f"{name}: {wanted}", name)

@@ -53,4 +53,4 @@ class Prompts:
 
 
 def _refused(name: str, wanted: str) -> BadRequest:
-    return BadRequest(f"{name}: {wanted}", name, code="invalid_value")
+    return BadRequest(f"{name}: {wanted}", name)

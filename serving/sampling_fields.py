@@ -50,11 +50,7 @@ class Biases:
         for key, bias in value.items():
             # One way to write each id, or the same token could be there twice.
             if not (key.isascii() and key.isdigit() and len(key) < 11 and str(int(key)) == key):
-                raise BadRequest(
-                    f"{name}: got the key {ascii(key[:20])}, wanted a token id",
-                    name,
-                    code="invalid_value",
-                )
+                raise BadRequest(f"{name}: got the key {ascii(key[:20])}, wanted a token id", name)
             if not _is_token(int(key)):
                 refuse(name, int(key), f"token ids below {MOST_TOKENS}")
             biases.append((int(key), Number(-LARGEST_BIAS, LARGEST_BIAS).read(bias, name)))

@@ -172,36 +172,6 @@ def test_an_answer_ends_at_the_targets_own_end_of_turn(client: openai.OpenAI) ->
     pytest.fail("no answer came to its end")
 
 
-@pytest.mark.parametrize(
-    ("more", "kind", "named"),
-    [
-        ({"n": 129}, openai.BadRequestError, "n"),
-        ({"presence_penalty": 3.0}, openai.BadRequestError, "presence_penalty"),
-        ({"logit_bias": {"99999": 1}}, openai.BadRequestError, "logit_bias"),
-        ({"extra_body": {"min_tokens": 41}}, openai.BadRequestError, "min_tokens"),
-        ({"extra_body": {"echo": True}}, openai.BadRequestError, "echo"),
-        ({"extra_body": {"paceline": {"arm": "none"}}}, openai.BadRequestError, "paceline"),
-        ({"max_tokens": 5000}, openai.BadRequestError, "max_tokens"),
-        (
-            {"messages": [{"role": "user", "content": "x" * 2000}]},
-            openai.BadRequestError,
-            "messages",
-        ),
-        ({"model": "gpt-4"}, openai.NotFoundError, "model"),
-    ],
-)
-def test_a_refusal_is_the_error_that_the_client_knows(
-    client: openai.OpenAI, more: dict[str, Any], kind: type[openai.APIStatusError], named: str
-) -> None:
-    with pytest.raises(kind) as caught:
-        ask(client, **more)
-    assert caught.value.param == named
-
-
-def test_the_models_are_listed(client: openai.OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == ["toy"]
-
-
 def test_many_at_once_get_the_answers_that_each_gets_alone(
     client: openai.OpenAI, server: Served
 ) -> None:
