@@ -161,6 +161,26 @@ def test_nothing_asked_for_changes_no_logit_and_copies_none() -> None:
     assert shaped(logits, pasts, [[1], [2, 3]]) is logits
 
 
+def test_each_row_of_a_batch_has_its_own_values() -> None:
+    """Several values of each cut side by side, at several positions."""
+    logits = torch.randn(1, 3, VOCAB, generator=torch.Generator().manual_seed(0))
+    values: dict[str, tuple[Any, ...]] = {
+        "temperature": (0.0, 0.4, 2.0),
+        "top_k": (1, 3, 5),
+        "top_p": (0.3, 0.6, 0.9),
+        "min_p": (0.05, 0.3, 0.8),
+    }
+    samplings = [
+        Sampling(**{"temperature": 1.0, name: each})
+        for name, some in values.items()
+        for each in some
+    ]
+    together = batch_probabilities(logits.expand(len(samplings), -1, -1), samplings)
+    for row, sampling in zip(together, samplings, strict=True):
+        wanted = [reference.law(each, sampling) for each in logits[0].tolist()]
+        torch.testing.assert_close(row, torch.tensor(wanted), atol=1e-6, rtol=0)
+
+
 def test_top_p_of_a_flat_law_over_a_wide_vocabulary_sorts_it_all() -> None:
     probs = probabilities(torch.zeros(2000), Sampling(temperature=1.0, top_p=0.5))
     assert int((probs > 0).sum()) == 1000
