@@ -59,11 +59,15 @@ class Faults:
             self._trying = before
 
     def describe(self, loaded: Loaded) -> dict[str, Any]:
-        """Each of a pair's drafters: its breaker's state, and what it did wrong."""
+        """Each of a pair's drafters: its breaker's state, what it did wrong, whether it pays."""
         engine = loaded.running
         if engine is None:  # it is being made again
             return {}
-        return {name: _described(breaker) for name, breaker in engine.breakers.items()}
+        paces = engine.paces
+        return {
+            name: {**_described(breaker), "pace": str(paces[name].state) if name in paces else None}
+            for name, breaker in engine.breakers.items()
+        }
 
     def _note(
         self, loaded: Loaded, drafter: str, fault: DrafterFault, opened: int, relapsed: bool

@@ -1,0 +1,58 @@
+"""K adapts in a server: what it learned is the server's, a trial's is fixed, a seed's too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.settings import ServeSettings
+from tests.serving.served import Served, serving
+
+BODY = {"prompt": "the quick brown fox the quick brown", "max_tokens": 30, "temperature": 0}
+
+
+def usage(served: Served, **more: Any) -> dict[str, Any]:
+    answer = served.client.post("/v1/completions", json=BODY | more)
+    assert answer.status_code == 200
+    paceline = answer.json()["usage"]["paceline"]
+    assert isinstance(paceline, dict)
+    return paceline
+
+
+@pytest.fixture(scope="module")
+def adaptive(
+    target_folder: Path, draft_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    home = tmp_path_factory.mktemp("home")
+    settings = ServeSettings(home=home, target=target_folder, draft=str(draft_folder), draft_len=3)
+    with serving(settings) as served:
+        yield served
+
+
+def test_what_is_learned_outlives_the_requests(adaptive: Served) -> None:
+    pace = adaptive.loaded.engine.paces["head"]
+    before = pace._steps
+    for _ in range(2):
+        usage(adaptive)
+    assert adaptive.loaded.engine.paces["head"] is pace
+    assert pace._steps >= before + 20  # of two answers of 30 tokens, few of them drafted
+    told = adaptive.client.get("/admin/pair").json()
+    assert told["adaptive"] is True
+    assert told["drafters"]["head"]["pace"] == pace.state
+
+
+def test_a_seed_keeps_the_configured_k_and_a_trial_its_own(adaptive: Served, trial: Served) -> None:
+    for found, k in (
+        (usage(adaptive, seed=3), adaptive.loaded.draft_len),
+        (usage(trial, paceline={"arm": "candidate", "draft_len": 2}), 2),
+        (usage(trial, paceline={"arm": "candidate"}), trial.loaded.draft_len),
+    ):
+        assert found["draft_len"] == k
+        assert found["rounds"] > 0
+        # Every round but those at the end drafts K: at most K less one are short.
+        assert found["drafted"] >= found["rounds"] * k - k * (k - 1) / 2
+    assert not trial.loaded.engine.paces
+    assert trial.client.get("/admin/pair").json()["drafters"]["candidate"]["pace"] is None
