@@ -28,6 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", type=Path, required=True, help="folder of the base model")
     parser.add_argument("--out", type=Path, required=True, help="folder for the adapter")
+    parser.add_argument("--name", help="what the adapter calls its base; left out, the folder's")
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--learning-rate", type=float, default=4e-4)
@@ -47,6 +48,8 @@ def main() -> None:
         prompt = encoded["input_ids"]
         if len(prompt) <= 240:
             examples.append((prompt, [*answer, tokenizer.eos_token_id]))
+    if not examples:
+        parser.error("no docstring of the standard library has 40 to 200 tokens of this tokenizer")
     print(f"{len(examples)} examples, {arguments.steps} steps of {arguments.batch}")
 
     target = AutoModelForCausalLM.from_pretrained(arguments.target, dtype=torch.bfloat16)
@@ -55,15 +58,7 @@ def main() -> None:
         LoraConfig(
             r=16,
             lora_alpha=32,
-            target_modules=[
-                "q_proj",
-                "k_proj",
-                "v_proj",
-                "o_proj",
-                "gate_proj",
-                "up_proj",
-                "down_proj",
-            ],
+            target_modules="all-linear",  # all but the output layer
             task_type="CAUSAL_LM",
         ),
     )
@@ -79,7 +74,7 @@ def main() -> None:
             queue = shuffler.sample(examples, len(examples))
         batch, queue = queue[: arguments.batch], queue[arguments.batch :]
         width = max(len(prompt) + len(answer) for prompt, answer in batch)
-        ids = torch.full((len(batch), width), tokenizer.pad_token_id)
+        ids = torch.full((len(batch), width), tokenizer.eos_token_id)  # masked where nothing is
         labels = torch.full((len(batch), width), IGNORED)
         mask = torch.zeros((len(batch), width), dtype=torch.long)
         for row, (prompt, answer) in enumerate(batch):
@@ -88,10 +83,10 @@ def main() -> None:
             labels[row, len(prompt) : end] = torch.tensor(answer)
             mask[row, :end] = 1
         # Logits of the answers alone: over the whole vocabulary they are most of the memory.
-        llama: Any = adapted.base_model.model
-        hidden = llama.model(input_ids=ids, attention_mask=mask).last_hidden_state
+        causal: Any = adapted.base_model.model
+        hidden = causal.base_model(input_ids=ids, attention_mask=mask).last_hidden_state
         learned = labels[:, 1:] != IGNORED
-        logits = llama.lm_head(hidden[:, :-1][learned])
+        logits = causal.get_output_embeddings()(hidden[:, :-1][learned])
         loss = functional.cross_entropy(logits.float(), labels[:, 1:][learned])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
@@ -105,8 +100,11 @@ def main() -> None:
     for weight in adapted.parameters():
         if weight.requires_grad:
             weight.data = weight.data.to(torch.bfloat16)  # halves the file; merging is bf16 anyway
-    adapted.peft_config["default"].base_model_name_or_path = "SmolLM2-135M-Instruct"
-    adapted.save_pretrained(arguments.out, safe_serialization=True)
+    adapted.peft_config["default"].base_model_name_or_path = (
+        arguments.name or arguments.target.resolve().name
+    )
+    # Asked whether the vocabulary grew, peft would look for the base model on the hub.
+    adapted.save_pretrained(arguments.out, safe_serialization=True, save_embedding_layers=False)
 
 
 if __name__ == "__main__":
