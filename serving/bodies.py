@@ -37,8 +37,9 @@ MOST_STOPS = 16
 MOST_TOP_LOGPROBS = 20
 MOST_DRAFTED = 16
 COMPLETION_TOKENS = 16  # OpenAI's default of max_tokens for completions
-# Values in a body, whatever they are: parsing holds up everybody, 0.1 s for each million.
-MOST_VALUES = 2**17
+# In a body, wherever they are: reading them holds up everybody, 0.15 s for a million values and
+# 0.7 s for a million texts.
+MOST_VALUES, MOST_TEXTS = 2**17, 2**15
 
 # Parameters of OpenAI's that are not supported, with the values that change nothing.
 NEUTRAL: Mapping[str, tuple[object, ...]] = {
@@ -171,11 +172,7 @@ class Ask:
 
 def read_body(raw: bytes) -> dict[str, Any]:
     """The JSON object of a request body. Raises BadRequest."""
-    if _values(raw) > MOST_VALUES:
-        raise BadRequest(
-            f"the body holds more than {MOST_VALUES} values: send less, or prompts as text",
-            status=413,
-        )
+    _bound(raw)
     try:
         body = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError:
@@ -256,18 +253,21 @@ def _require(body: Mapping[str, Any], name: str, wanted: str) -> None:
         raise BadRequest(f"{name}: wanted {wanted}", name, code="missing_required_parameter")
 
 
-def _values(raw: bytes) -> int:
-    """About how many values a JSON text holds: commas between them, and texts.
+def _bound(raw: bytes) -> None:
+    """Refuse a JSON text of too many values before it is parsed. Raises BadRequest.
 
     30 ms for 4 MiB at worst, where parsing takes 150 and reading as much again.
     """
-    if raw.count(b",") + raw.count(b'"') < MOST_VALUES:
-        return 0
+    if raw.count(b'"') // 2 + raw.count(b",") < MOST_TEXTS:
+        return
     plain = raw.replace(b"\\\\", b"").replace(b'\\"', b"")  # no quote in it is part of a text
-    texts = plain.count(b'"') // 2
-    if texts > MOST_VALUES:
-        return texts
-    return sum(outside.count(b",") for outside in plain.split(b'"')[::2])
+    if plain.count(b'"') // 2 > MOST_TEXTS:
+        raise BadRequest(f"the body holds more than {MOST_TEXTS} texts: send less", status=413)
+    if sum(outside.count(b",") for outside in plain.split(b'"')[::2]) > MOST_VALUES:
+        raise BadRequest(
+            f"the body holds more than {MOST_VALUES} values: send less, or prompts as text",
+            status=413,
+        )
 
 
 def _no_constant(name: str) -> NoReturn:

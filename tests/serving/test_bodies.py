@@ -84,10 +84,10 @@ def test_a_body_of_too_many_values_is_refused_before_it_is_parsed(
     words = {"prompt": ',"\\' * MOST_VALUES}  # within a text they are no values
     assert read_body(json.dumps(words).encode()) == words
     monkeypatch.setattr(json, "loads", parse)
-    values: tuple[object, ...] = (1, "a,b", {})
+    values: tuple[object, ...] = (1, {}, "a,b")
     for value in values:
         many = [value] * (MOST_VALUES + 2)
-        with pytest.raises(BadRequest, match="values") as caught:
+        with pytest.raises(BadRequest, match="more than") as caught:
             read_body(json.dumps({"prompt": many}).encode())
         assert caught.value.status == 413
 
