@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from monitoring.exchanges import read_exchanges
 from serving.loading import Host
 from serving.settings import ServeSettings
-from speculation.drafters import Ask, NgramDrafter, Proposal
 from speculation.records import Exchange
 from tests.serving.served import Served, serving
 
@@ -180,19 +179,14 @@ def test_token_ids_are_kept_only_where_capture_is_on(
     assert len(exchange.completion_ids or ()) == answer["usage"]["completion_tokens"]
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_leaves_frees_its_slot(
-    own: Callable[..., ServeSettings], stream: bool
-) -> None:
+def test_a_client_that_leaves_frees_its_slot(own: Callable[..., ServeSettings]) -> None:
     with serving(own(max_slots=1, draft="none", max_context=1000)) as served:
         served.slow(0.005)
-        body = {"prompt": ENDLESS, "max_tokens": 900, "stream": stream, "temperature": 0}
+        body = {"prompt": ENDLESS, "max_tokens": 900, "temperature": 0}
         host = httpx.URL(served.url)
         connection = http.client.HTTPConnection(host.host, host.port or 0)
         connection.request("POST", COMPLETIONS, json.dumps(body))
         served.until(partial(running, served, 1))
-        if stream:
-            connection.getresponse().read(10)
         connection.sock.shutdown(socket.SHUT_RDWR)
         connection.close()
         begun = time.monotonic()
@@ -202,7 +196,7 @@ def test_a_client_that_leaves_frees_its_slot(
         assert metric(served, "paceline_requests_total", outcome="cancelled") == 1
         log = served.running.settings.home / "serving" / "exchanges"
         outcomes = {exchange.outcome: exchange for exchange in read_exchanges(log)}
-        assert 0 < outcomes["cancelled"].counts.emitted < 900 or not stream
+        assert outcomes["cancelled"].counts.emitted < 900
 
 
 def test_a_full_queue_is_said_at_once_and_when_to_come_back(
@@ -214,14 +208,14 @@ def test_a_full_queue_is_said_at_once_and_when_to_come_back(
         body = {"prompt": ENDLESS, "max_tokens": tokens, "temperature": 0}
         answers.append(httpx.post(served.url + COMPLETIONS, json=body, timeout=60))
 
-    with serving(own(max_slots=1, draft="none", max_context=1000, queue_tokens=100)) as served:
+    with serving(own(max_slots=1, draft="none", max_context=1000, queue_tokens=40)) as served:
         served.slow(0.01)
-        threads = [threading.Thread(target=post, args=(served, n)) for n in (60, 70)]
+        threads = [threading.Thread(target=post, args=(served, n)) for n in (20, 25)]
         for count, thread in enumerate(threads, start=1):
             thread.start()
             served.until(partial(running, served, count))
         begun = time.monotonic()
-        refused = served.client.post(COMPLETIONS, json={"prompt": [9], "max_tokens": 50})
+        refused = served.client.post(COMPLETIONS, json={"prompt": [9], "max_tokens": 20})
         took = time.monotonic() - begun
         for thread in threads:
             thread.join()
@@ -231,50 +225,6 @@ def test_a_full_queue_is_said_at_once_and_when_to_come_back(
     assert refused.json()["error"]["code"] == "queue_full"
     assert took < 0.5  # at rest about 5 ms; this machine may be busy with other things
     assert [answer.status_code for answer in answers] == [200, 200]
-
-
-@pytest.mark.parametrize("stream", [True, False])
-def test_a_deadline_ends_a_request_with_a_status_or_an_event(
-    own: Callable[..., ServeSettings], stream: bool
-) -> None:
-    with serving(own(max_slots=1, draft="none", max_context=1000, deadline_seconds=0.15)) as served:
-        served.slow(0.005)
-        body = {"prompt": ENDLESS, "max_tokens": 900, "stream": stream, "temperature": 0}
-        answer = served.client.post(COMPLETIONS, json=body)
-        served.until(partial(running, served, 0))
-        assert metric(served, "paceline_requests_total", outcome="deadline") == 1
-    if stream and answer.status_code == 200:
-        last = answer.text.strip().split("\n\n")[-1]
-        assert json.loads(last.removeprefix("data: "))["error"]["type"] == "timeout_error"
-        assert "[DONE]" not in answer.text
-    else:
-        assert answer.status_code == 504
-
-
-class Failing(NgramDrafter):
-    """A drafter that breaks in the middle of things."""
-
-    def __init__(self) -> None:
-        self.left = 3
-
-    def propose(self, asks: Sequence[Ask]) -> Proposal:
-        self.left -= 1
-        if self.left < 0:
-            raise RuntimeError("broken")
-        return super().propose(asks)
-
-
-def test_a_server_whose_engine_fails_answers_the_next_request(
-    own: Callable[..., ServeSettings],
-) -> None:
-    with serving(own(draft="ngram")) as served:
-        served.loaded.engine.drafters["ngram"] = Failing()
-        body = {"prompt": "the fox", "max_tokens": 30, "temperature": 0}
-        first = served.client.post(COMPLETIONS, json=body)
-        second = served.client.post(COMPLETIONS, json=body)
-        assert second.status_code == 200
-        assert first.status_code in (200, 500)  # 200 once the engine falls back to plain decoding
-        assert served.client.get("/health/live").status_code == 200
 
 
 def test_a_server_says_that_it_drains_and_takes_nothing_more(
