@@ -17,7 +17,7 @@ from collections.abc import Callable, MutableMapping
 from contextlib import ExitStack
 
 from serving.home_lock import home_lock
-from serving.settings import ServeSettings
+from serving.settings import ServeSettings, is_loopback
 
 log = logging.getLogger("paceline.serving")
 
@@ -59,6 +59,12 @@ def serve(
         from serving.running import Running
 
         log.info("listening on %s", _url(listening))
+        if not settings.keys and not is_loopback(settings.host):
+            log.warning(
+                "no key is wanted from whoever reaches %s: set PACELINE_KEYS and "
+                "PACELINE_ADMIN_KEYS, unless something in front of it asks for one",
+                settings.host,
+            )
         return asyncio.run(Running(settings, listening, registry, admin=admin).main())
 
 

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -14,6 +15,7 @@ from starlette.routing import Route
 
 from serving.app import create_app
 from serving.doors import host_name
+from serving.main import serve
 from serving.settings import ServeSettings
 from tests.serving.served import Served, serving
 
@@ -193,6 +195,17 @@ def test_heads_that_do_not_come_and_connections_too_many_are_closed(
             one.close()
         assert closed == 3
         served.until(lambda: answers(served))
+
+
+@pytest.mark.parametrize(("host", "keyed"), [("0.0.0.0", False), ("0.0.0.0", True)])
+def test_a_server_that_is_open_to_everybody_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, host: str, keyed: bool
+) -> None:
+    keys: dict[str, Any] = {"keys": {"alice": ALICE}, "admin_keys": (BOSS,)} if keyed else {}
+    settings = ServeSettings(home=tmp_path, target=tmp_path / "gone", host=host, port=0, **keys)
+    with pytest.raises(ValueError, match="gone"):  # after it has said so
+        serve(settings, environ={})
+    assert ("no key is wanted" in caplog.text) is not keyed
 
 
 def test_what_is_written_is_sent_at_once(server: Served) -> None:
