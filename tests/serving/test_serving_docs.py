@@ -7,16 +7,13 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from configuration.settings import Serving
 from serving.bodies import LABELS, NEUTRAL, chat_parameters, completion_parameters
 from serving.errors import KINDS
-from serving.metrics import Metrics
 from serving.openapi import document
-from serving.series import Labels
 from serving.settings import ServeSettings
-from speculation.records import Counts
+from tests.serving.served import Served
 
 TEXT = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
 CODE = re.findall(r"`([^`\n]+)`", TEXT)
@@ -47,21 +44,10 @@ def test_every_dial_is_in_the_table_with_its_default() -> None:
             assert f"{spec.default:g}" in row, spec.name
 
 
-def test_every_series_is_in_the_table() -> None:
-    metrics = Metrics(CollectorRegistry())
-    metrics.request(Labels("p", "head"), "stop")
-    metrics.exchange(
-        Labels("p", "head"),
-        Counts(1, 1, 1, 1, (1,), (1,)),
-        latency_seconds=1.0,
-        first_token_seconds=1.0,
-        queue_seconds=1.0,
-    )
-    text = metrics.text().decode()
-    shown = first_column(section("Metrics"))
-    for line in re.findall(r"^# TYPE (\w+) (\w+)", text, re.MULTILINE):
-        name = re.sub("_created$", "", line[0])
-        assert name in shown or f"{name}_total" in shown, name
+def test_every_series_is_in_the_table_and_no_other(server: Served) -> None:
+    page = server.client.get("/metrics").text
+    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)", page, re.MULTILINE))
+    assert {*kinds} == first_column(section("Metrics"))
 
 
 def test_every_route_and_status_is_named() -> None:
