@@ -1,4 +1,4 @@
-"""How fast the queue's tokens are worked off. Knows tokens and a clock; nothing of who waits.
+"""How fast the queue is worked off, and when there will be room. Knows tokens and a clock.
 
 Counted as they are done, not when a request ends: an answer that takes minutes drains all the time.
 What a request had asked for and did not need is done when it ends.
@@ -6,8 +6,9 @@ What a request had asked for and did not need is done when it ends.
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 WINDOW_SECONDS = 30.0
 LEAST_SECONDS = 1.0  # of work, before it says anything
@@ -52,3 +53,24 @@ class DrainRate:
         span = min(now - self._since, WINDOW_SECONDS)
         tokens = sum(count for second, count in self._seconds if second >= now - WINDOW_SECONDS)
         return tokens / span if span >= LEAST_SECONDS and tokens else self._known
+
+
+def seconds_until(
+    freed: int,
+    *,
+    running: Iterable[int],  # tokens that each of those in a slot has left
+    waiting: Iterable[int],  # tokens of each that waits, the first one first
+    rate: float,  # tokens a second of all slots together
+) -> float:
+    """Until so many tokens wait no longer: one leaves the line when a slot is free for it."""
+    slots = list(running)
+    heapq.heapify(slots)
+    count, now = len(slots), 0
+    if slots:
+        for tokens in waiting:
+            if freed <= 0:
+                break
+            now = slots[0]
+            heapq.heapreplace(slots, now + tokens)
+            freed -= tokens
+    return now * count / rate + max(freed, 0) / rate

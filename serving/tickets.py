@@ -63,6 +63,12 @@ class Ticket:
         return len(self.request.prompt_ids) + self.request.max_tokens
 
     @property
+    def tokens_left(self) -> int:
+        """What of it has still to be done, at most."""
+        read = 0 if self.first_token_seconds is None else len(self.request.prompt_ids)
+        return self.tokens - read - len(self.emitted)
+
+    @property
     def arm(self) -> Arm:
         name = self.request.drafter
         return self.loaded.default if name is None else self.loaded.arms[name]

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-from serving.drain_rate import DrainRate
+from serving.drain_rate import DrainRate, seconds_until
 from serving.lanes import ANSWERED, Lanes, OnFault, Post
 from serving.loading import Loaded
 from serving.tickets import Group, QueueFullError, Ticket
@@ -206,8 +206,14 @@ class Worker:
         rate = self._rate.per_second()
         if rate is None:
             return 1
-        ahead = min(self.waiting_tokens + tokens - self.queue_tokens, self.waiting_tokens)
-        return min(max(math.ceil(ahead / rate), 1), LONGEST_RETRY_SECONDS)
+        line = sorted(self.tickets, key=lambda ticket: ticket.arrived)
+        seconds = seconds_until(
+            min(self.waiting_tokens + tokens - self.queue_tokens, self.waiting_tokens),
+            running=[ticket.tokens_left for ticket in line if ticket.begun],
+            waiting=(ticket.tokens for ticket in line if not ticket.begun),
+            rate=rate,
+        )
+        return min(max(math.ceil(seconds), 1), LONGEST_RETRY_SECONDS)
 
     # What the thread tells
 

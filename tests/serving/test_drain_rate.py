@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serving.drain_rate import WINDOW_SECONDS, DrainRate
+from serving.drain_rate import WINDOW_SECONDS, DrainRate, seconds_until
 
 
 class Clock:
@@ -63,3 +63,21 @@ def test_before_anything_was_done_nothing_is_known(clock: Clock) -> None:
     rate.begin()
     clock.now += 60
     assert rate.per_second() is None
+
+
+@pytest.mark.parametrize(
+    ("freed", "running", "waiting", "seconds"),
+    [
+        (1, [50, 30], [40, 40], 6.0),  # when the shorter one ends, after 30 tokens of each row
+        (40, [50, 30], [40, 40], 6.0),
+        (41, [50, 30], [40, 40], 10.0),  # and then the other
+        (81, [50, 30], [40, 40, 9], 14.0),  # and then the first that came after the shorter one
+        (90, [50, 30], [40, 40], 11.0),  # ten more are still to be cut up into tokens
+        (20, [], [40], 2.0),  # nobody has begun
+    ],
+)
+def test_room_comes_when_slots_are_free(
+    freed: int, running: list[int], waiting: list[int], seconds: float
+) -> None:
+    found = seconds_until(freed, running=running, waiting=waiting, rate=10.0)
+    assert found == pytest.approx(seconds)
