@@ -51,6 +51,7 @@ class Aside:
     def _run(self) -> None:
         while (run := self._work.get()) is not None:
             run()
+            del run  # while it waits for the next it would hold a pair that is to be let go
 
 
 def _awaited(work: Callable[[], R]) -> tuple[asyncio.Future[R], Callable[[], None]]:

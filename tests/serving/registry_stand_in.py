@@ -27,6 +27,8 @@ class StandIn:
         self.folder = folder
         self.champion: int | None = None
         self.away = False  # every answer is 503
+        self.says: bytes | None = None  # instead of who is champion
+        self.looks = 0  # that asked for the champion
         self.downloads: list[str] = []
         outer = self
 
@@ -81,7 +83,8 @@ class StandIn:
             return 503, b"{}"
         if parts.path == f"{API}/registered-models/alias":
             assert parse_qs(parts.query) == {"name": [PAIRING], "alias": ["champion"]}
-            return self._alias()
+            self.looks += 1
+            return self._alias() if self.says is None else (200, self.says)
         if parts.path.startswith(f"{API}/logged-models/"):
             uri = f"mlflow-artifacts:/1/models/{parts.path.rsplit('/', 1)[1]}"
             return 200, json.dumps({"model": {"info": {"artifact_uri": uri}}}).encode()
