@@ -67,7 +67,9 @@ async def probe(worker: Worker, loaded: Loaded, name: str) -> None:
 
 
 async def _answer(worker: Worker, loaded: Loaded, name: str) -> Event:
-    room = max(loaded.max_len - PROBE_TOKENS, 1)
+    context = loaded.arms[name].context  # beyond it a draft is not asked
+    longest = loaded.max_len if context is None else min(loaded.max_len, context)
+    room = max(longest - PROBE_TOKENS, 1)
     prompt = loaded.text.encode(PROBE)[:room] or (0,)
     tokens = min(PROBE_TOKENS, loaded.max_len - len(prompt))
     request = Request(

@@ -23,6 +23,7 @@ from serving.pairs_on_disk import CheckedPair, PairsOnDisk, TargetOnDisk
 from serving.passing import in_passing_thread
 from serving.room import Need, fits, need_of
 from serving.service import Service
+from speculation.cache import ROOM
 
 log = logging.getLogger("paceline.serving")
 
@@ -97,7 +98,7 @@ class Switching:
         settings, context = self._service.settings, checked.target.release.context_configured
         if settings.together is not None and not same:
             return settings.together
-        tokens = settings.max_slots * min(settings.max_context, context)
+        tokens = settings.max_slots * (min(settings.max_context, context) + ROOM)
         target = need_of(
             checked.target.folder,
             cached_tokens=tokens + settings.prefix_tokens,

@@ -1,0 +1,56 @@
+"""What a model needs is what it then takes; what is free is what the machine says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from serving.room import Need, fits, free_bytes, host_free_bytes, need_of
+from speculation.target import load_target
+
+MEMINFO = "MemTotal: 4000 kB\nMemFree: 100 kB\nMemAvailable: 2000 kB\n"
+STAT = "anon 5\ninactive_file 300\n"
+
+
+@pytest.mark.parametrize(("dtype", "item"), [("auto", 4), ("float32", 4), ("bfloat16", 2)])
+def test_what_a_model_needs_is_what_it_takes(target_folder: Path, dtype: str, item: int) -> None:
+    target = load_target(target_folder, dtype=dtype)
+    cache = target.new_cache(rows=3, max_len=100)
+    need = need_of(target_folder, cached_tokens=3 * cache.max_len, dtype=dtype)
+    parameters = sum(one.numel() for one in target.model.parameters())
+    assert need.weights_bytes == item * parameters
+    kept = [*cache.keys, *cache.values]
+    assert need.cache_bytes == sum(one.numel() * one.element_size() for one in kept)
+
+
+def test_a_reserve_has_to_fit_too_and_what_nobody_can_tell_is_taken_to_fit() -> None:
+    need = Need(60, 30) + Need(0, 10)
+    assert need == Need(60, 40)
+    assert fits(need, 111)
+    assert not fits(need, 109)
+    assert fits(need, 100, reserve=0.0)
+    assert fits(need, None)
+
+
+@pytest.mark.parametrize(
+    ("meminfo", "cgroup", "free"),
+    [
+        (MEMINFO, {}, 2000 * 1024),
+        (MEMINFO, {"memory.max": "max\n", "memory.current": "7\n"}, 2000 * 1024),
+        (MEMINFO, {"memory.max": "1000", "memory.current": "900", "memory.stat": STAT}, 400),
+        (MEMINFO, {"memory.max": str(2**40), "memory.current": "900"}, 2000 * 1024),
+        ("", {"memory.max": "1000", "memory.current": "900"}, 100),
+        ("", {}, None),
+        ("MemAvailable: many kB\n\n:\n", {"memory.max": "", "memory.stat": "odd"}, None),
+    ],
+)
+def test_free_memory_is_the_machines_or_what_a_containers_limit_leaves(
+    meminfo: str, cgroup: dict[str, str], free: int | None
+) -> None:
+    assert host_free_bytes(meminfo, cgroup) == free
+
+
+def test_this_machine_says_what_is_free() -> None:
+    free = free_bytes("cpu")
+    assert free is None or free > 2**20
