@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +22,11 @@ from serving.settings import ServeSettings
 from speculation.drafters import DraftError
 from speculation.sequence import Event
 from speculation.target import ModelFolderError
+from tests.serving.children import child
 from tests.serving.served import Served, serving
 
-ROOT = Path(__file__).parents[2]
 COMPLETIONS = "/v1/completions"
 STREAMS = 50
-SERVER = """
-import json, logging, sys
-from pathlib import Path
-from serving.main import serve
-from serving.settings import ServeSettings
-logging.basicConfig(level="INFO")
-given = json.loads(sys.argv[1])
-sys.exit(serve(ServeSettings(home=Path(given["home"]), target=Path(given["target"]),
-                             port=given["port"], max_slots=given["slots"], grace_seconds=120,
-                             queue_tokens=100_000)))
-"""
 
 
 def test_a_port_in_use_is_said_before_anything_is_loaded(
@@ -302,44 +286,20 @@ def test_a_server_that_drains_asks_the_registry_nothing_more(
     assert drained[0] == drained[1]
 
 
-@contextmanager
-def child(target: Path, home: Path, *, slots: int) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    given = json.dumps({"home": str(home), "target": str(target), "port": port, "slots": slots})
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    argv = [sys.executable, "-c", SERVER, given]
-    with subprocess.Popen(argv, env=environ, cwd=home, stderr=subprocess.DEVNULL) as process:
-        url = f"http://127.0.0.1:{port}"
-        try:
-            end = time.monotonic() + 60
-            while time.monotonic() < end and process.poll() is None:
-                try:
-                    if httpx.get(f"{url}/health/ready").status_code == 200:
-                        break
-                except httpx.TransportError:
-                    pass
-                time.sleep(0.1)
-            yield process, url
-        finally:
-            process.kill()
-
-
 @pytest.mark.slow
 def test_sigterm_under_fifty_streams_truncates_none_and_exits_with_zero(
     target_folder: Path, tmp_path: Path
 ) -> None:
-    with child(target_folder, tmp_path, slots=8) as (process, url):
-        streams = [Stream(url, 200) for _ in range(STREAMS)]
-        while f"running_requests {STREAMS}" not in httpx.get(f"{url}/metrics").text:
-            time.sleep(0.02)
-        process.send_signal(signal.SIGTERM)
+    settings = {"max_slots": 8, "grace_seconds": 120.0, "queue_tokens": 100_000}
+    with child(target_folder, tmp_path, **settings) as served:
+        streams = [Stream(served.url, 200) for _ in range(STREAMS)]
+        served.until_running(STREAMS)
+        served.process.send_signal(signal.SIGTERM)
         time.sleep(0.2)
-        answers = refused_while(url, streams)
+        answers = refused_while(served.url, streams)
         for stream in streams:
             stream.join()
-        assert process.wait(30) == 0
+        assert served.process.wait(30) == 0
     assert sum(stream.whole for stream in streams) == STREAMS
     assert answers
     assert {answer.status_code for answer in answers} == {503}
@@ -347,15 +307,15 @@ def test_sigterm_under_fifty_streams_truncates_none_and_exits_with_zero(
 
 @pytest.mark.slow
 def test_a_second_sigterm_ends_the_process_at_once(target_folder: Path, tmp_path: Path) -> None:
-    with child(target_folder, tmp_path, slots=1) as (process, url):
-        streams = [Stream(url, 900) for _ in range(20)]
-        while "running_requests 20" not in httpx.get(f"{url}/metrics").text:
-            time.sleep(0.02)
-        process.send_signal(signal.SIGTERM)
+    settings = {"max_slots": 1, "grace_seconds": 120.0, "queue_tokens": 100_000}
+    with child(target_folder, tmp_path, **settings) as served:
+        streams = [Stream(served.url, 900) for _ in range(20)]
+        served.until_running(20)
+        served.process.send_signal(signal.SIGTERM)
         time.sleep(0.1)
         begun = time.monotonic()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 143
+        served.process.send_signal(signal.SIGTERM)
+        assert served.process.wait(30) == 143
         assert time.monotonic() - begun < 15  # its streams would take half a minute and more
         for stream in streams:
             stream.join()

@@ -1,0 +1,101 @@
+"""Ten times more than a server can take: it turns away, and neither grows nor lies about when."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.serving.children import Child, child
+
+SLOTS, QUEUE_TOKENS, TOKENS = 4, 900, 60
+CLIENTS = 10 * (SLOTS + QUEUE_TOKENS // (TOKENS + 1))
+SECONDS = 20.0
+GROWN_BYTES = 20 * 2**20
+
+
+async def crowd(url: str, *, clients: int, seconds: float) -> list[tuple[int, float, str]]:
+    """So many clients that ask again and again: statuses, seconds, what Retry-After said."""
+    found: list[tuple[int, float, str]] = []
+    end = time.monotonic() + seconds
+    body = {"prompt": [9], "max_tokens": TOKENS, "temperature": 0}
+
+    async def one(client: httpx.AsyncClient) -> None:
+        while time.monotonic() < end:
+            begun = time.monotonic()
+            answer = await client.post("/v1/completions", json=body)
+            took = time.monotonic() - begun
+            found.append((answer.status_code, took, answer.headers.get("retry-after", "")))
+            await asyncio.sleep(0.25 if answer.status_code == 429 else 0.0)
+
+    limits = httpx.Limits(max_connections=clients)
+    async with httpx.AsyncClient(base_url=url, timeout=60, limits=limits, trust_env=False) as asks:
+        await asyncio.gather(*(one(asks) for _ in range(clients)))
+    return found
+
+
+@pytest.fixture
+def served(target_folder: Path, tmp_path: Path) -> Any:
+    settings = {"draft": "none", "max_slots": SLOTS, "queue_tokens": QUEUE_TOKENS}
+    with child(target_folder, tmp_path, **settings) as server:
+        yield server
+
+
+@pytest.mark.slow
+def test_ten_times_the_load_is_turned_away_and_the_memory_stays(served: Child) -> None:
+    asyncio.run(crowd(served.url, clients=SLOTS, seconds=3.0))
+    asyncio.run(crowd(served.url, clients=CLIENTS, seconds=3.0))
+    before = served.memory_bytes()
+    found = asyncio.run(crowd(served.url, clients=CLIENTS, seconds=SECONDS))
+    grown = served.memory_bytes() - before
+    served.until_running(0)
+    statuses = [status for status, _, _ in found]
+    refused = [(took, retry) for status, took, retry in found if status == 429]
+    print(
+        f"{CLIENTS} clients, {SECONDS:.0f} s: {statuses.count(200)} answered, {len(refused)} "
+        f"refused, each in {1000 * median(took for took, _ in refused):.0f} ms; "
+        f"{grown / 2**20:.1f} MiB more"
+    )
+    assert set(statuses) == {200, 429}
+    assert len(refused) > statuses.count(200) > 20
+    assert all(retry.isdigit() and 1 <= int(retry) <= 60 for _, retry in refused)
+    assert grown < GROWN_BYTES
+
+
+@pytest.mark.slow
+def test_who_comes_back_when_told_finds_room(target_folder: Path, tmp_path: Path) -> None:
+    settings = {"draft": "none", "max_slots": 2, "queue_tokens": 3000, "max_context": 1024}
+    body = {"prompt": [9], "max_tokens": 990, "temperature": 0}
+    with child(target_folder, tmp_path, **settings) as served:
+
+        async def story() -> tuple[int, float]:
+            limits = httpx.Limits(max_connections=20)
+            async with httpx.AsyncClient(
+                base_url=served.url, timeout=120, limits=limits, trust_env=False
+            ) as client:
+
+                async def post() -> httpx.Response:
+                    return await client.post("/v1/completions", json=body)
+
+                waiting = [asyncio.ensure_future(post()) for _ in range(5)]  # two of them run
+                while served.gauge("waiting_requests") != 3:
+                    await asyncio.sleep(0.02)
+                await asyncio.sleep(1.2)  # of work, for a rate to be known
+                refused = await post()
+                assert refused.status_code == 429
+                begun, told = time.monotonic(), int(refused.headers["retry-after"])
+                while not waiting[0].done() and not waiting[1].done():
+                    await asyncio.sleep(0.02)
+                took = time.monotonic() - begun
+                assert (await post()).status_code == 200
+                await asyncio.gather(*waiting)
+                return told, took
+
+        told, took = asyncio.run(story())
+    print(f"told to come back in {told} s, there was room after {took:.1f} s")
+    assert took / 3 - 1 <= told <= 3 * took + 1
