@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class Scene:
         self.now, self.free = 1000.0, ROOM
         self.forced: dict[str, Any] = {}  # what the registry says otherwise of its champion
         self.download: Callable[[RemotePair, Path, Callable[[], bool]], Path] = download
+        self.numbers = count()
         self.client = httpx.Client(base_url=registry.url, trust_env=False)
         self.follower = Follower(
             service,
@@ -82,7 +84,7 @@ class Scene:
 
     async def answer(self, loaded: Loaded | None = None, *, tokens: int = 8) -> tuple[int, ...]:
         """A request's tokens. AssertionError for one that does not end well."""
-        request = Request(f"r-{id(object())}", (9, 8, 7), tokens)
+        request = Request(f"r-{next(self.numbers)}", (9, 8, 7), tokens)
         group = self.service.worker.submit([request], loaded or self.loaded)
         ids: list[int] = []
         while True:
@@ -93,12 +95,20 @@ class Scene:
                 return tuple(ids)
 
 
-def lived(home: Path, registry: StandIn, life: Callable[[Scene], Any], /, **settings: Any) -> None:
+def lived(
+    home: Path,
+    registry: StandIn,
+    life: Callable[[Scene], Any],
+    /,
+    *,
+    seconds: float = 60.0,
+    **settings: Any,
+) -> None:
     """Start a server on `home`, let `life` happen, end it."""
 
     async def run() -> None:
         async with scene(home, registry, **settings) as made:
-            await asyncio.wait_for(life(made), 60)
+            await asyncio.wait_for(life(made), seconds)
 
     asyncio.run(run())
 
