@@ -1,7 +1,8 @@
 """One client's connection, which may not be held without asking anything.
 
 uvicorn's own with one more clock: from the moment that a connection stands open for a request until
-the request's headers are all there. And with an end to how many there may be: the application turns
+the request's headers are all there. What is sent has to be taken in time as well, for a client that
+reads no more would hold what waits for it for ever. And with an end to how many there may be: the application turns
 requests away politely long before, but a connection costs a file whether it asks or not. Knows
 nothing of what is asked.
 """
@@ -10,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import socket
 from contextlib import suppress
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_SECONDS = 30.0  # for the headers of a request
+UNREAD_SECONDS = 60.0  # that a client may read nothing of what waits for it
 SPARE_FILES = 256  # beside connections: weights, logs, sockets of our own
 
 
@@ -30,6 +33,10 @@ class Connection(H11Protocol):
         if len(self.connections) > self.most:
             transport.abort()
         else:
+            with suppress(AttributeError, OSError):  # Linux ends such a connection itself
+                transport.get_extra_info("socket").setsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(UNREAD_SECONDS * 1000)
+                )
             self._wait()
 
     def data_received(self, data: bytes) -> None:

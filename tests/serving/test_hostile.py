@@ -80,3 +80,11 @@ def test_what_is_no_request_ends_its_connection_and_nothing_else(
     assert not status.startswith((b"HTTP/1.1 2", b"HTTP/1.1 5"))
     whole: dict[str, Any] = {"prompt": "x", "max_tokens": 1}
     assert server.client.post(COMPLETIONS, json=whole).status_code == 200
+
+
+def test_a_client_that_reads_no_more_is_not_waited_for_for_ever(server: Served) -> None:
+    server.client.get("/health/live")
+    (kept, *_) = server.running.server_state.connections
+    socket_of = kept.transport.get_extra_info("socket")
+    limit = socket_of.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+    assert limit == 60_000
