@@ -1,10 +1,10 @@
-"""One client's connection, which may not be held without asking anything.
+"""One client's connection, which may not be held without asking anything, nor without reading.
 
 uvicorn's own with one more clock: from the moment that a connection stands open for a request until
 the request's headers are all there. What is sent has to be taken in time as well, for a client that
-reads no more would hold what waits for it for ever. And with an end to how many there may be: the application turns
-requests away politely long before, but a connection costs a file whether it asks or not. Knows
-nothing of what is asked.
+reads no more would hold what waits for it for ever. And with an end to how many there may be: the
+application turns requests away politely long before, but a connection costs a file whether it asks
+or not. Knows nothing of what is asked.
 """
 
 from __future__ import annotations
