@@ -121,7 +121,7 @@ class Exchange:
     queue_seconds: float
     prefill_seconds: float
     decode_seconds: float
-    outcome: str  # "stop", "length", "cancelled", "error"
+    outcome: str  # "stop", "length", "cancelled", "deadline", "error"
     adapter: str | None = None  # the LoRA adapter that it asked for; counts are kept apart by it
     prompt_ids: tuple[int, ...] | None = None
     completion_ids: tuple[int, ...] | None = None

@@ -235,6 +235,7 @@ def test_a_server_says_that_it_drains_and_takes_nothing_more(
         refused = served.client.post(COMPLETIONS, json={"prompt": "the fox", "max_tokens": 1})
         assert refused.status_code == 503
         assert int(refused.headers["retry-after"]) >= 1
+        assert metric(served, "paceline_requests_total", outcome="unavailable") == 1
         assert served.client.get("/health/ready").status_code == 503
         assert served.client.get("/health/live").status_code == 200
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from functools import partial
 
 import pytest
 
-from serving.passing import in_passing_thread
+from serving.passing import Aside, in_passing_thread
 
 
 def names() -> set[str]:
@@ -49,3 +50,29 @@ def test_a_wait_that_is_cancelled_lets_the_work_end_quietly() -> None:
     while "paceline-loading" in names() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert "paceline-loading" not in names()
+
+
+def test_work_aside_is_done_in_order_but_for_what_nobody_waits_for_any_more() -> None:
+    done, go = list[int](), threading.Event()
+
+    async def story() -> None:
+        aside = Aside("paceline-test")
+
+        def work(number: int) -> int:
+            go.wait(10)
+            done.append(number)
+            if number == 3:
+                raise ValueError("three")
+            return number
+
+        asked = [asyncio.ensure_future(aside.run(partial(work, n))) for n in range(4)]
+        await asyncio.sleep(0.01)
+        asked[1].cancel()
+        await asyncio.sleep(0)
+        go.set()
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        aside.close()
+        assert [type(one) for one in found] == [int, asyncio.CancelledError, int, ValueError]
+
+    asyncio.run(story())
+    assert done == [0, 2, 3]

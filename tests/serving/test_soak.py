@@ -82,7 +82,8 @@ def test_ten_thousand_requests_leave_nothing_behind(
     handle_slope = float(np.polyfit(done / 1000, handles, 1)[0])
     print(
         f"{draft}: {REQUESTS} requests, {time.monotonic() - begun:.0f} s, "
-        f"{memory[-1] / 2**20:.0f} MiB; a thousand cost {slope / 2**20:+.3f} MiB and {handle_slope:+.2f} handles"
+        f"{memory[-1] / 2**20:.0f} MiB; a thousand cost {slope / 2**20:+.3f} MiB "
+        f"and {handle_slope:+.2f} handles"
     )
     assert statuses == {200, 400}
     assert slope < SLOPE_BYTES
