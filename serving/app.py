@@ -19,11 +19,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving.admin import admin_routes
-from serving.bodies import Ask, Bounds, read_body, read_chat, read_completion
+from serving.bodies import Ask, read_body, read_chat, read_completion
 from serving.doors import Doors, Handler
 from serving.errors import DEADLINE, FAULT, Failure
 from serving.fields import BadRequest
 from serving.openapi import document
+from serving.parameters import Bounds
 from serving.reading import read_bytes
 from serving.replies import Reply, failed, json_response
 from serving.service import Service, UnavailableError

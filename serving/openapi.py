@@ -9,9 +9,9 @@ from importlib import metadata
 from typing import Any
 
 from serving.answer_schemas import SCHEMAS, closed
-from serving.bodies import Bounds, chat_parameters, completion_parameters
 from serving.errors import KINDS
 from serving.fields import Schema, Whole, nullable, object_of
+from serving.parameters import Bounds, chat_parameters, completion_parameters
 from serving.settings import MOST_DRAFTED, ServeSettings
 
 JSON = "application/json"

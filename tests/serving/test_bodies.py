@@ -10,19 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.bodies import (
+from serving.bodies import MOST_VALUES, Ask, read_body, read_chat, read_completion
+from serving.fields import BadRequest
+from serving.parameters import (
     MOST_CHOICES,
-    MOST_VALUES,
     NEUTRAL,
-    Ask,
     Bounds,
     chat_parameters,
     completion_parameters,
-    read_body,
-    read_chat,
-    read_completion,
 )
-from serving.fields import BadRequest
 from tests.serving.hostile import BODIES, RAW
 
 HELLO = {"messages": [{"role": "user", "content": "hello"}]}

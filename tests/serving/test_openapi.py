@@ -13,9 +13,9 @@ from starlette.routing import Route
 
 from serving.answer_schemas import CHAT_ANSWER, COMPLETION_ANSWER, SCHEMAS
 from serving.app import create_app
-from serving.bodies import chat_parameters, completion_parameters
 from serving.fields import BadRequest, Label
 from serving.openapi import document
+from serving.parameters import chat_parameters, completion_parameters
 from serving.settings import ServeSettings
 from tests.serving.served import Served, serving
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from configuration.settings import Serving
-from serving.bodies import LABELS, NEUTRAL, chat_parameters, completion_parameters
 from serving.errors import KINDS
 from serving.openapi import document
+from serving.parameters import LABELS, NEUTRAL, chat_parameters, completion_parameters
 from serving.settings import ServeSettings
 from tests.serving.served import Served
 
