@@ -27,11 +27,12 @@ from serving.fields import (
 from serving.messages import Messages
 from serving.prompts import Prompts
 from serving.sampling_fields import MOST_TOKENS, SAMPLING, TokenIds
+from serving.settings import MOST_DRAFTED
 
 MOST_CHOICES = 128  # answers a request, over all its prompts; OpenAI's bound of n
 MOST_STOPS = 16
 MOST_TOP_LOGPROBS = 20
-MOST_DRAFTED = 16
+
 # Parameters of OpenAI's that are not supported, with the values that change nothing.
 NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "best_of": (1,),

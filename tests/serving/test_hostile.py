@@ -8,11 +8,22 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from serving.parameters import chat_parameters, completion_parameters
 from tests.serving.hostile import BODIES, RAW
 from tests.serving.served import Served
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+NAMES = sorted({*chat_parameters(), *completion_parameters(), "role", "content", "type", "arm"})
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
+    ),
+    max_leaves=10,
+).map(lambda value: json.dumps(value).encode())
 HELLO = [{"role": "user", "content": "hello"}]
 
 
@@ -20,6 +31,16 @@ def refused(answer: httpx.Response) -> None:
     assert 400 <= answer.status_code < 500
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
     assert len(answer.content) < 1000  # nothing long is sent back
+
+
+@given(body=st.binary(max_size=200) | ANYTHING)
+@settings(max_examples=25)
+def test_no_body_is_answered_with_a_fault(server: Served, body: bytes) -> None:
+    for path in (CHAT, COMPLETIONS):
+        answer = server.client.post(path, content=body)
+        assert answer.status_code < 500
+        if answer.status_code != 200:
+            assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
