@@ -144,6 +144,17 @@ def test_no_line_is_kept_for_longer_than_its_time_by_a_quiet_server(
     assert [one.id for one in read_exchanges(tmp_path)] == ["later"]
 
 
+def test_a_clock_that_jumps_and_comes_back_costs_no_line(tmp_path: Path, open_log: Opener) -> None:
+    clock = Clock(step=0.0)
+    log = open_log(tmp_path, keep_seconds=320, clock=clock)
+    log.append(exchange("gone too soon"))
+    clock.now += 1e6
+    assert log.expire() == 1  # the file that is being written
+    clock.now -= 1e6
+    log.append(exchange("kept"))
+    assert [one.id for one in read_exchanges(tmp_path)] == ["kept"]
+
+
 def test_nobody_else_may_read_the_log(tmp_path: Path, open_log: Opener) -> None:
     folder = tmp_path / "log"
     folder.mkdir(mode=0o755)

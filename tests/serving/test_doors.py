@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -163,38 +163,46 @@ def test_the_admin_port_answers_no_client_and_the_other_no_operator(
                 assert served.client.get(path).status_code == there, path
 
 
-def test_heads_that_do_not_come_and_connections_too_many_are_closed(
+def test_a_head_that_does_not_come_is_not_waited_for(
     target_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serving.connections.HEADER_SECONDS", 0.2)
-    settings = ServeSettings(home=tmp_path, target=target_folder, connections=2)
-    with serving(settings) as served:
-        served.client.close()  # its own connection
+    monkeypatch.setattr("serving.connections.HEADER_SECONDS", 0.1)
+    settings = ServeSettings(home=tmp_path, target=target_folder)
+    with serving(settings, wait=False) as served:
         address = ("127.0.0.1", httpx.URL(served.url).port or 0)
         with socket.create_connection(address) as idle, socket.create_connection(address) as half:
             half.sendall(b"GET /health/live HTTP/1.1\r\nhost: loc")
-            begun = time.monotonic()
-            assert idle.recv(1) == half.recv(1) == b""
-            assert time.monotonic() - begun < 5
-        clients = [httpx.Client(base_url=served.url, trust_env=False) for _ in range(3)]
+            for connection in (idle, half):
+                connection.settimeout(5)
+                assert connection.recv(1) == b""
+
+
+def test_more_connections_than_are_meant_are_told_so_and_far_more_are_cut(
+    target_folder: Path, tmp_path: Path
+) -> None:
+    settings = ServeSettings(home=tmp_path, target=target_folder, connections=2)
+    with serving(settings) as served, ExitStack() as opened:
+        served.client.close()  # its own connection
+        clients = [
+            opened.enter_context(httpx.Client(base_url=served.url, trust_env=False))
+            for _ in range(3)
+        ]
         for client in clients:
             assert client.get("/health/live").status_code == 200
         refused = clients[0].post("/v1/completions", json={"prompt": "x", "max_tokens": 1})
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "1"
-        extra = [socket.create_connection(address) for _ in range(3)]
-        for client in clients:
-            client.close()
-        closed = 0
-        for one in extra:
-            one.settimeout(5)
-            try:
-                closed += one.recv(1) == b""
-            except ConnectionError:
-                closed += 1
-            one.close()
-        assert closed == 3
-        served.until(lambda: answers(served))
+        address = ("127.0.0.1", httpx.URL(served.url).port or 0)
+        fourth, fifth = (opened.enter_context(socket.create_connection(address)) for _ in "45")
+        fifth.settimeout(5)
+        with suppress(ConnectionResetError):
+            assert fifth.recv(1) == b""
+        fourth.settimeout(0.05)
+        with pytest.raises(TimeoutError):  # it stands open
+            fourth.recv(1)
+        clients[2].close()
+        fourth.close()
+        served.until(lambda: answers(clients[0]))
 
 
 @pytest.mark.parametrize(("host", "keyed"), [("0.0.0.0", False), ("0.0.0.0", True)])
@@ -217,6 +225,5 @@ def test_what_is_written_is_sent_at_once(server: Served) -> None:
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
 
 
-def answers(served: Served) -> bool:
-    body = {"prompt": "the fox", "max_tokens": 1}
-    return httpx.post(f"{served.url}/v1/completions", json=body, trust_env=False).is_success
+def answers(client: httpx.Client) -> bool:
+    return client.post("/v1/completions", json={"prompt": "fox", "max_tokens": 1}).is_success

@@ -65,15 +65,23 @@ def test_the_counts_are_those_of_the_exchange() -> None:
         assert line in text.splitlines(), line
 
 
-@given(pairs=st.lists(st.integers(0, 60), min_size=1, max_size=80))
-@settings(max_examples=8)
+ROUNDING = 1e-9  # seconds of a pair that is retired are added up in another order
+MANY = st.permutations(range(MOST_PAIRS + 8)).flatmap(
+    lambda all_of_them: st.lists(st.integers(0, 60), max_size=40).map(all_of_them.__add__)
+)
+
+
+@given(pairs=MANY)
+@settings(max_examples=5)
 def test_no_sum_ever_falls_and_no_number_of_pairs_grows_the_page(pairs: list[int]) -> None:
     metrics = fresh()
     before: dict[str, float] = {}
-    for pair in pairs:
+    for place, pair in enumerate(pairs, start=1):
         use(metrics, f"p-{pair}", ("head", "ngram")[pair % 2], ("", "tenor")[pair % 3 == 0])
+        if place % 8 and place < len(pairs):
+            continue  # what is lost stays lost, and reading a page takes its time
         now = sums(metrics)
-        assert all(now[name] >= value for name, value in before.items())
+        assert all(now[name] >= value - ROUNDING for name, value in before.items())
         before = now
     rounds = [value for name, value in before.items() if name.startswith("paceline_rounds_total")]
     assert sum(rounds) == COUNTS.rounds * len(pairs)
