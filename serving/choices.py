@@ -5,6 +5,7 @@ Pure: events in, pieces of text out. Knows text and log-probabilities; nothing o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from serving.bodies import Ask
@@ -22,9 +23,13 @@ class Piece:
     text: str = ""  # less than theirs where some is held back, more where it was before
     entries: tuple[Entry, ...] = ()  # one a token, where they were asked for
 
-    def __add__(self, other: Piece) -> Piece:
-        return Piece(
-            self.tokens + other.tokens, self.text + other.text, self.entries + other.entries
+    @classmethod
+    def joined(cls, pieces: Sequence[Piece]) -> Piece:
+        """All of them as one; a sum would copy a long answer once for each of its tokens."""
+        return cls(
+            sum(piece.tokens for piece in pieces),
+            "".join(piece.text for piece in pieces),
+            tuple(entry for piece in pieces for entry in piece.entries),
         )
 
 
@@ -47,7 +52,7 @@ class Choice:
         if event.outcome is not None:
             self.last = event
             rest = Piece(text=self.completion.finish())
-            pieces[-1:] = [pieces[-1] + rest] if pieces else [rest]
+            pieces[-1:] = [Piece.joined([*pieces[-1:], rest])]
         return pieces
 
     def _piece(self, event: Event, place: int) -> Piece:

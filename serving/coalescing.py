@@ -24,14 +24,14 @@ class Coalescing:
         """What can be sent now that `pieces` have come. `last`: nothing comes after them."""
         self._waiting += pieces
         if not self.tokens:
-            whole, self._waiting = sum(self._waiting, Piece()), []
+            whole, self._waiting = Piece.joined(self._waiting), []
             return [whole] if whole.text or whole.entries else []
         ready = []
         while sum(piece.tokens for piece in self._waiting) >= self.tokens:
             # Sent even without text: what is left out would say as much as what is not.
-            ready.append(sum(self._waiting[: self.tokens], Piece()))
+            ready.append(Piece.joined(self._waiting[: self.tokens]))
             del self._waiting[: self.tokens]
         if last and self._waiting:
-            ready.append(sum(self._waiting, Piece()))
+            ready.append(Piece.joined(self._waiting))
             self._waiting = []
         return ready

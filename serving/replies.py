@@ -117,11 +117,12 @@ class Reply(Response):
             pass
 
     async def _whole(self, scope: Scope, receive: Receive, send: Send) -> None:
-        pieces = [Piece() for _ in self.answer.choices]
+        pieces = [list[Piece]() for _ in self.answer.choices]
         while not self._complete:
             index, event = await self._event()
-            pieces[index] = sum(self.answer.take(index, event), pieces[index])
-        await json_response(self.answer.whole(pieces), headers=self._identity)(scope, receive, send)
+            pieces[index] += self.answer.take(index, event)
+        body = self.answer.whole([Piece.joined(one) for one in pieces])
+        await json_response(body, headers=self._identity)(scope, receive, send)
 
     async def _stream(self, send: Send) -> None:
         index, event = await self._event()  # before the first byte a failure still has a status
