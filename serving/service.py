@@ -139,7 +139,13 @@ class Service:
                 "max_slots": loaded.slots,
                 "max_context": loaded.max_len,
                 "arms": {
-                    name: {"pair": arm.pair, "kind": arm.kind, "draft": str(arm.draft)}
+                    name: {
+                        "pair": arm.pair,
+                        "kind": arm.kind,
+                        "draft": str(arm.draft),
+                        "context": arm.context,
+                        "notes": list(arm.notes),
+                    }
                     for name, arm in loaded.arms.items()
                 },
                 "adapters": dict(loaded.adapters),
