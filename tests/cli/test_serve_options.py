@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
+from cli.servers import announce
 from serving.settings import ServeSettings
 
 ALICE, BOSS = "a" * 20, "b" * 20
@@ -131,3 +132,29 @@ def test_what_cannot_be_served_is_bad_usage_that_shows_no_secret(
     assert said in " ".join(json.loads(output.splitlines()[0])["error"].split()), output
     assert ALICE not in output
     assert served == []
+
+
+@pytest.mark.parametrize(
+    ("host", "admin_port", "told"),
+    [
+        ("127.0.0.1", None, {"server": "http://127.0.0.1:8100"}),
+        ("::", None, {"server": "http://127.0.0.1:8100"}),
+        ("fd00::7", None, {"server": "http://[fd00::7]:8100"}),
+        (
+            "0.0.0.0",
+            8101,
+            {"server": "http://127.0.0.1:8100", "admin": "http://127.0.0.1:8101"},
+        ),
+    ],
+)
+def test_where_the_server_and_its_admin_side_answer_is_written_beside_the_homes_own(
+    tmp_path: Path, host: str, admin_port: int | None, told: dict[str, str]
+) -> None:
+    noted = tmp_path / "run" / "stack.json"
+    noted.parent.mkdir()
+    noted.write_text('{"mlflow": "http://127.0.0.1:9"}')
+    asked = ServeSettings(
+        home=tmp_path, target=tmp_path, host=host, port=8100, admin_port=admin_port
+    )
+    announce(tmp_path, asked)
+    assert json.loads(noted.read_text()) == {"mlflow": "http://127.0.0.1:9", **told}
