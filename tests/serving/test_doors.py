@@ -205,12 +205,14 @@ def test_more_connections_than_are_meant_are_told_so_and_far_more_are_cut(
         served.until(lambda: answers(clients[0]))
 
 
-@pytest.mark.parametrize(("host", "keyed"), [("0.0.0.0", False), ("0.0.0.0", True)])
+@pytest.mark.parametrize("keyed", [False, True])
 def test_a_server_that_is_open_to_everybody_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, host: str, keyed: bool
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, keyed: bool
 ) -> None:
     keys: dict[str, Any] = {"keys": {"alice": ALICE}, "admin_keys": (BOSS,)} if keyed else {}
-    settings = ServeSettings(home=tmp_path, target=tmp_path / "gone", host=host, port=0, **keys)
+    settings = ServeSettings(
+        home=tmp_path, target=tmp_path / "gone", host="0.0.0.0", port=0, **keys
+    )
     with pytest.raises(ValueError, match="gone"):  # after it has said so
         serve(settings, environ={})
     assert ("no key is wanted" in caplog.text) is not keyed
