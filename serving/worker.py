@@ -49,6 +49,7 @@ class Worker:
         self.tickets: set[Ticket] = set()  # not ended yet
         self.waiting_tokens = 0  # of tickets that no engine has yet, and of texts to be tokenised
         self.clock = clock
+        self._coming = 0  # requests whose texts are still to be tokenised
         self._ended, self._on_failing, self._stuck_seconds = ended, failing, stuck_seconds
         self._rate = DrainRate(clock)
         self._died: str | None = None
@@ -98,14 +99,19 @@ class Worker:
     @contextmanager
     def room(self, tokens: int) -> Iterator[None]:
         """Hold a place in the queue for what is still to become tickets. Raises QueueFullError."""
-        # One that finds nobody waiting is let in whatever it costs: refusing it would gain nothing.
-        if self.waiting_tokens and self.waiting_tokens + tokens > self.queue_tokens:
+        # One that finds nobody waiting, or a slot for itself, is let in whatever it costs: refusing
+        # it would gain nothing.
+        ahead, slots = len(self.tickets) + self._coming, self.current.slots if self.current else 0
+        full = self.waiting_tokens and self.waiting_tokens + tokens > self.queue_tokens
+        if full and ahead >= slots:
             raise QueueFullError(self.retry_seconds(tokens))
         self.waiting_tokens += tokens
+        self._coming += 1
         try:
             yield
         finally:
             self.waiting_tokens -= tokens
+            self._coming -= 1
 
     def submit(
         self,

@@ -110,6 +110,15 @@ def test_a_full_queue_turns_away_before_a_text_is_cut_up(watched: Watched) -> No
     run([held(watched)], job, queue_tokens=480)
 
 
+def test_who_comes_at_once_to_free_slots_is_let_in_whatever_it_costs(watched: Watched) -> None:
+    async def job(enter: Enter, worker: Worker) -> None:
+        asks = [enter(replace(ASK, max_tokens=90)) for _ in range(5)]
+        found = await asyncio.gather(*asks, return_exceptions=True)
+        assert [isinstance(one, QueueFullError) for one in found] == [False] * 3 + [True] * 2
+
+    run([FakePair(text=watched, slots=3)], job, queue_tokens=100)
+
+
 @pytest.mark.parametrize("chat", [False, True])
 def test_a_text_that_cannot_fit_is_refused_before_it_is_cut_up(
     watched: Watched, chat: bool
