@@ -71,6 +71,7 @@ def test_swaps_under_load_fail_nothing_and_leave_nothing(
         for one in clients:
             one.cancel()
         await asyncio.wait(clients)
+        await scene.service.worker.drained()
         assert scene.failed == []
         assert answered[0] > swaps
         assert sorted(map(len, said.values())) == [1, 1]  # each target's own answer, always
