@@ -70,6 +70,15 @@ def prompt_digest(prompt: Prompt) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+def question_digest(prompt: Prompt) -> str:
+    """sha256 of what is asked alone: one question has one, whatever its answer is compared with.
+
+    By it a draft's lineage tells whether a question was learned from.
+    """
+    content = [dict(message) for message in prompt.messages]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def to_line(sample: Sample) -> dict[str, Any]:
     """A sample as the journal stores it, with when it was taken (seconds since the epoch)."""
     return {**asdict(sample), "at": time.time()}

@@ -1,5 +1,5 @@
 """What a draft was made of, told by the files beside its folder: recipe.json, curves.json and
-prompts.json, which holds hashes of the prompts whose answers it learned from.
+prompts.json, which holds hashes of the questions whose answers it learned from.
 
 prompts.json names its draft by digest, so that what happens to lie beside another draft is not
 taken for its own. Knows nothing of Prefect or of the registry's server.
@@ -27,7 +27,7 @@ def write_lineage(draft: Path, responses: Path, prompts: Iterable[Prompt], recip
 
     Raises ValueError for a response to none of `prompts`.
     """
-    from evaluation.samples import prompt_digest
+    from evaluation.samples import question_digest
     from registry.fingerprint import fingerprint_draft
     from training.responses import answers, data_digest, split
 
@@ -42,8 +42,8 @@ def write_lineage(draft: Path, responses: Path, prompts: Iterable[Prompt], recip
     told = {
         "draft": fingerprint_draft(draft).digest,
         "data": data_digest(responses),
-        "train": sorted(prompt_digest(asked[prompt_id]) for prompt_id in training),
-        "validation": sorted(prompt_digest(asked[prompt_id]) for prompt_id in validation),
+        "train": sorted(question_digest(asked[prompt_id]) for prompt_id in training),
+        "validation": sorted(question_digest(asked[prompt_id]) for prompt_id in validation),
     }
     write_json(draft.parent / PROMPTS, told)
     return draft.parent / PROMPTS
@@ -67,6 +67,13 @@ def read_lineage(draft: str) -> Making:
         prompts_train=tuple(told["train"]),
         prompts_validation=tuple(told["validation"]),
     )
+
+
+def learned(draft: str) -> frozenset[str]:
+    """Hashes of the questions whose answers taught a draft or chose its checkpoint, as far as told:
+    on those it is better than on any other, so they judge nothing."""
+    made = read_lineage(draft)
+    return frozenset([*made.prompts_train, *made.prompts_validation])
 
 
 def training_files(draft: str) -> list[Path]:

@@ -6,7 +6,7 @@ nothing of Prefect and of what was done before; flows/retrain.py puts both aroun
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from configuration.prompts import read_prompts
 from configuration.settings import Pairing, Settings
 from flows.child import in_child
 from flows.line import device, store
-from flows.lineage import write_lineage
+from flows.lineage import learned, write_lineage
 from flows.steps import file_digest
 from flows.trial import run_trial
+from speculation.records import Finding, Phase, Prompt, Verdict
 
 Progress = Callable[[int, int, str], None]
 LOOK_PROMPTS = 8  # enough to see a fall; the whole measurement comes later
@@ -78,9 +79,15 @@ def answers(line: Pairing, settings: Settings, plan: dict[str, Any]) -> dict[str
 def regenerate_answers(
     settings: Settings, line: Pairing, plan: dict[str, Any], out: Path, progress: Progress
 ) -> dict[str, Any]:
-    """Have the new target answer the training prompts."""
-    read_prompts(settings.path(line.evaluation_prompts))  # before anything takes its minutes
+    """Have the new target answer the training prompts.
+
+    Raises ValueError where too few of the evaluation prompts will be left that are none of them.
+    """
+    from evaluation.samples import question_digest
+
     prompts = read_prompts(settings.path(line.train_prompts))
+    asked = {question_digest(prompt) for prompt in prompts[: line.recipe.responses]}
+    _judging(settings, line, asked)  # before anything takes its minutes
     spec = {"target": plan["target"], "prompts": [asdict(each) for each in prompts]}
     folder = in_child("regenerate", {**spec, **_where(line, out)}, progress)
     return {"responses": str(folder)}
@@ -117,24 +124,30 @@ def measure_pair(
     out: Path,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Candidate, incumbent, n-gram and plain decoding on the same prompts, on a real server."""
+    """Candidate, incumbent, n-gram and plain decoding on the same prompts, on a real server.
+
+    What either draft learned from is passed over, and how many that were is told. Raises ValueError
+    where too few prompts are left.
+    """
     from evaluation.summary import rows
 
     arms = {"candidate": draft}
     if plan["parent_draft"] is not None and plan["choice"] != "keep":
         arms["incumbent"] = plan["parent_draft"]
-    prompts = read_prompts(settings.path(line.evaluation_prompts))[: line.policy.prompts]
+    known = learned(draft) | learned(plan["parent_draft"] or "none")
+    prompts, passed_over = _judging(settings, line, known)
     report = run_trial(
         Path(plan["target"]),
         {**arms, "ngram": "ngram", "none": "none"},
-        prompts,
+        prompts[: line.policy.prompts],
         out,
         line=line,
         serving=settings.serving,
         speed_prompts=line.policy.speed_prompts,
         progress=progress,
     )
-    return {"folder": str(out), "digest": report.digest, "rows": rows(report)}
+    told = {"folder": str(out), "digest": report.digest, "rows": rows(report)}
+    return {**told, "passed_over": passed_over}
 
 
 def judge_report(line: Pairing, measured: dict[str, Any]) -> dict[str, Any]:
@@ -147,8 +160,32 @@ def judge_report(line: Pairing, measured: dict[str, Any]) -> dict[str, Any]:
     folder = Path(measured["folder"])
     report = Report.read(folder / "report.json")
     verdict = judge(report, line.policy)
+    if over := measured.get("passed_over", 0):
+        what = f"{over} evaluation prompts are among those a draft learned from and were left out"
+        note = Finding("learned_prompts", Phase.PASS, what)
+        verdict = Verdict.of([*verdict.findings, note])
     (folder / "report.html").write_text(page(report, verdict, draw(report, folder)), "utf-8")
     return {"verdict": asdict(verdict), "phase": verdict.phase, "sentence": verdict.sentence}
+
+
+def _judging(settings: Settings, line: Pairing, known: Set[str]) -> tuple[list[Prompt], int]:
+    """The evaluation prompts whose question is none of `known`, and how many are one of them.
+
+    Raises ValueError where that leaves fewer than can judge.
+    """
+    from evaluation.samples import question_digest
+
+    file = settings.path(line.evaluation_prompts)
+    prompts = read_prompts(file)
+    left = [prompt for prompt in prompts if question_digest(prompt) not in known]
+    passed_over = len(prompts) - len(left)
+    if passed_over and len(left) < line.policy.minimum_prompts:
+        raise ValueError(
+            f"got {file} with {len(prompts)} prompts, {passed_over} of which a draft learns from, "
+            f"wanted {line.policy.minimum_prompts} at least that none does: on what it learned a "
+            "draft is better than on anything else; ask other questions in one of the two files"
+        )
+    return left, passed_over
 
 
 def _fetched(settings: Settings, pairing: str, version: int, into: Path) -> Path:
@@ -168,7 +205,7 @@ def _look_at(
     """The old draft's acceptance on the new target over a few prompts."""
     from evaluation.summary import summarise
 
-    prompts = read_prompts(settings.path(line.evaluation_prompts))[:LOOK_PROMPTS]
+    prompts = _judging(settings, line, learned(str(old)))[0][:LOOK_PROMPTS]
     arms = {"incumbent": str(old), "none": "none"}
     report = run_trial(
         target,

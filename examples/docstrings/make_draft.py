@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--target", type=Path, required=True, help="folder of the target")
     parser.add_argument("--work", type=Path, required=True, help="folder for responses, some GB")
     parser.add_argument("--out", type=Path, required=True, help="folder for the draft")
-    parser.add_argument("--responses", type=int, default=1728)
+    parser.add_argument("--responses", type=int, default=2000)
     parser.add_argument("--epochs", type=int, default=5)
     arguments = parser.parse_args()
 

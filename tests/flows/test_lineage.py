@@ -10,9 +10,9 @@ import pytest
 
 from configuration.prompts import write_prompts
 from configuration.settings import Pairing, Settings
-from evaluation.samples import prompt_digest
+from evaluation.samples import question_digest
 from flows import making
-from flows.lineage import PROMPTS, read_lineage, training_files
+from flows.lineage import PROMPTS, learned, read_lineage, training_files
 from registry.fingerprint import fingerprint, fingerprint_draft
 from registry.manifest import Making, PairManifest, write_manifest
 from speculation.records import Prompt
@@ -26,6 +26,12 @@ from training.responses import read_responses, split
 EXAMPLES = Path(__file__).parents[2] / "examples" / "docstrings"
 SMALL = Recipe(responses=20, max_tokens=6, max_prompt_tokens=60, draft_vocab=64, epochs=1, unroll=2)
 ASKED = [Prompt(f"p{n}", ({"role": "user", "content": f"the {n} fox"},)) for n in range(30)]
+JUDGING = [Prompt(f"q{n}", ({"role": "user", "content": f"a {n} dog"},)) for n in range(30)]
+# As the corpus asks of bz2, in Python 3.11; the shipped draft learned from it.
+LEARNED = """Explain what this Python function does, in plain words, as its docstring.
+
+def seekable(self):
+    return self.readable() and self._buffer.seekable()"""
 
 
 def test_a_draft_that_was_trained_is_told_of_by_the_answers_it_learned_from(
@@ -33,7 +39,7 @@ def test_a_draft_that_was_trained_is_told_of_by_the_answers_it_learned_from(
 ) -> None:
     settings, line = Settings(home=tmp_path), Pairing(recipe=SMALL)
     write_prompts(settings.path(line.train_prompts), ASKED)
-    write_prompts(settings.path(line.evaluation_prompts), ASKED)
+    write_prompts(settings.path(line.evaluation_prompts), JUDGING)
     plan: dict[str, Any] = {
         **{"target": str(toy_target_folder(tmp_path / "target")), "choice": "scratch"},
         **{"parent_draft": None},
@@ -59,7 +65,7 @@ def test_a_draft_that_was_trained_is_told_of_by_the_answers_it_learned_from(
     assert making.distil_draft(*args)["draft"] == draft, "killed before it was told, it is told now"
 
     told = read_lineage(draft)
-    hashes = {prompt.id: prompt_digest(prompt) for prompt in ASKED}
+    hashes = {prompt.id: question_digest(prompt) for prompt in ASKED}
     learned = {r.prompt_id for r in read_responses(answers) if r.answer_len > 1}
     assert set(told.prompts_validation) == {hashes[prompt_id] for prompt_id in judged}
     assert set(told.prompts_train) == {hashes[prompt_id] for prompt_id in learned - judged}
@@ -67,6 +73,18 @@ def test_a_draft_that_was_trained_is_told_of_by_the_answers_it_learned_from(
     assert told.recipe["draft_vocab"] == SMALL.draft_vocab
     assert len(told.data) == 64
     assert [path.name for path in training_files(draft)] == ["recipe.json", "curves.json"]
+
+
+def test_a_question_has_one_hash_whatever_its_answer_is_compared_with() -> None:
+    bare = Prompt("1", ({"role": "user", "content": "why?"},))
+    same = Prompt("2", ({"content": "why?", "role": "user"},), "so", "docstring-class", "en")
+    assert question_digest(same) == question_digest(bare)
+    others = [
+        Prompt("1", ({"role": "user", "content": "why"},)),
+        Prompt("1", ({"role": "system", "content": "why?"},)),
+        Prompt("1", (*bare.messages, *bare.messages)),
+    ]
+    assert len({question_digest(each) for each in (bare, *others)}) == 4
 
 
 def test_the_split_is_the_seeds_and_loses_nothing() -> None:
@@ -108,5 +126,8 @@ def test_the_draft_that_is_shipped_tells_how_it_was_made() -> None:
     assert (len(told.prompts_train), len(told.prompts_validation)) == (1628, 104)
     # One source stands in two modules; this draft is older than the rule that it is asked once.
     assert len(set(told.prompts_train) & set(told.prompts_validation)) == 1
+    asked = Prompt("", ({"role": "user", "content": LEARNED},), "its docstring", "docstring", "en")
+    assert question_digest(asked) in learned(draft)
+    assert learned(draft) == {*told.prompts_train, *told.prompts_validation}
     curves = json.loads(training_files(draft)[1].read_text())
     assert len(curves) == told.recipe["epochs"] == 5

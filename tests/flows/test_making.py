@@ -1,0 +1,110 @@
+"""What judges a pair is nothing that its drafts learned from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configuration.prompts import write_prompts
+from configuration.settings import Pairing, Settings
+from evaluation.policy import Policy
+from evaluation.report import Report
+from evaluation.samples import question_digest
+from flows import making
+from flows.lineage import PROMPTS
+from registry.fingerprint import fingerprint_draft
+from speculation.records import Prompt
+from tests.evaluation.synthetic import Arm, report
+from tests.registry import tiny
+
+ASKED = [Prompt(str(n), ({"role": "user", "content": f"fox {n}"},), "a fox") for n in range(40)]
+LINE = Pairing(policy=Policy(prompts=30))
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    made = Settings(home=tmp_path)
+    write_prompts(made.path(LINE.evaluation_prompts), ASKED)
+    return made
+
+
+def taught(folder: Path, prompts: Sequence[Prompt]) -> str:
+    """A draft that learned from all of them but the last, which chose its checkpoint."""
+    draft = tiny.head(folder / "draft")
+    *training, last = [question_digest(Prompt("?", prompt.messages)) for prompt in prompts]
+    told = {"data": "", "draft": fingerprint_draft(draft).digest}
+    (folder / PROMPTS).write_text(json.dumps({**told, "train": training, "validation": [last]}))
+    return str(draft)
+
+
+def measured(
+    settings: Settings, draft: str, parent: str | None, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[str], dict[str, Any]]:
+    """The ids of the prompts that the trial server is asked, and what measuring told."""
+    asked: list[str] = []
+
+    def trial(
+        target: Path, arms: Mapping[str, str], prompts: Sequence[Prompt], out: Path, **_: Any
+    ) -> Report:
+        asked.extend(prompt.id for prompt in prompts)
+        found = report({"candidate": Arm(0.6), "ngram": Arm(0.1)}, prompts=len(prompts), seed=0)
+        out.mkdir()
+        found.write(out / "report.json")
+        return found
+
+    monkeypatch.setattr(making, "run_trial", trial)
+    plan = {"target": "/t", "parent_draft": parent, "choice": "warm"}
+    out = settings.home / "trial"
+    return asked, making.measure_pair(settings, LINE, plan, draft, out, print)
+
+
+def test_what_either_draft_learned_from_is_passed_over_and_the_verdict_says_so(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft, parent = taught(tmp_path / "new", ASKED[:3]), taught(tmp_path / "old", ASKED[2:5])
+    asked, told = measured(settings, draft, parent, monkeypatch)
+    assert asked == [prompt.id for prompt in ASKED[5:35]]
+    judged = making.judge_report(LINE, told)
+    said = {finding["rule"]: finding["statement"] for finding in judged["verdict"]["findings"]}
+    assert said["learned_prompts"].startswith("5 evaluation prompts")
+    assert "5 evaluation prompts" in (Path(told["folder"]) / "report.html").read_text()
+
+
+def test_where_nothing_was_learned_from_the_first_are_asked(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, told = measured(settings, "ngram", None, monkeypatch)
+    assert asked == [prompt.id for prompt in ASKED[:30]]
+    assert told["passed_over"] == 0
+
+
+def test_too_few_prompts_that_were_not_learned_from_are_refused(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = taught(tmp_path / "new", ASKED[:21])
+    with pytest.raises(ValueError, match=r"40 prompts, 21 of which .* wanted 20 at least"):
+        measured(settings, draft, None, monkeypatch)
+
+
+def test_prompts_that_would_all_be_learned_are_refused_before_the_target_answers_any(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(making, "device", lambda: "cpu")
+
+    def child(step: str, *_: Any) -> Path:
+        started.append(step)
+        return tmp_path
+
+    monkeypatch.setattr(making, "in_child", child)
+    write_prompts(settings.path(LINE.train_prompts), [Prompt("x", p.messages) for p in ASKED[:1]])
+    making.regenerate_answers(settings, LINE, {"target": "/t"}, tmp_path / "out", print)
+    assert started == ["regenerate"]
+    write_prompts(settings.path(LINE.train_prompts), ASKED)
+    with pytest.raises(ValueError, match="40 of which a draft learns from"):
+        making.regenerate_answers(settings, LINE, {"target": "/t"}, tmp_path / "out", print)
+    assert started == ["regenerate"]
