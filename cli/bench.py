@@ -9,6 +9,7 @@ import typer
 
 from cli.models import Target, measured_draft
 from cli.output import Json, emit, figure, progress_bars, table
+from configuration.prompts import EXAMPLE
 
 if TYPE_CHECKING:
     from speculation.bench import Timing
@@ -27,20 +28,27 @@ def engine(
     draft: Annotated[
         list[str],
         typer.Option(
+            metavar="DRAFT",
             help="A draft's folder, or `ngram`; give it again for one more.",
             callback=lambda drafts: [one for one in drafts if measured_draft(one)],
         ),
     ],
     prompts: Annotated[
-        Path, typer.Option(help="Prompts file (JSONL).", exists=True, dir_okay=False)
+        Path,
+        typer.Option(
+            metavar="FILE", help=f"JSONL, a prompt a line: {EXAMPLE}", exists=True, dir_okay=False
+        ),
     ],
     draft_lens: Annotated[
-        str, typer.Option(help="Draft lengths to try, separated by commas.")
+        str, typer.Option(metavar="K,K,…", help="Draft lengths to try, separated by commas.")
     ] = "2,4,6",
     count: Annotated[int, typer.Option(help="Prompts to decode in each run.", min=1)] = 8,
     max_tokens: Annotated[int, typer.Option(help="Tokens of an answer at most.", min=1)] = 96,
     concurrency: Annotated[
-        str, typer.Option(help="Prompts side by side, such as 1,4,8: each is measured.")
+        str,
+        typer.Option(
+            metavar="N,N,…", help="Prompts side by side, such as 1,4,8: all are measured."
+        ),
     ] = "1,4,8",
     turns: Annotated[int, typer.Option(help="Runs of each way of decoding.", min=1)] = 3,
     beside: Annotated[

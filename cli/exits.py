@@ -22,7 +22,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from cli.output import machine, machine_output
+from cli.output import machine, machine_output, printed
 from cli.remedies import misnamed, named_paths, remedy
 from configuration.faults import ConfigurationError
 from configuration.quiet import quieten
@@ -94,10 +94,10 @@ def usage_told() -> Iterator[None]:
 
 
 def tell_machine(record: dict[str, Any]) -> None:
-    """One line of JSON where `--json` was given."""
+    """One line of JSON where `--json` was given and somebody reads it."""
     programs = machine()
     if programs is not None:
-        print(json.dumps(record), file=programs, flush=True)
+        printed(json.dumps(record), programs)
 
 
 def code_of(error: BaseException, named: Sequence[Path] = ()) -> Exit:
@@ -156,8 +156,9 @@ def told(error: Exception, code: Exit) -> dict[str, Any]:
 EXTRAS = {
     **dict.fromkeys(("mlflow", "prefect"), "control"),
     **dict.fromkeys(("starlette", "uvicorn"), "serve"),
-    **dict.fromkeys(("torch", "transformers", "peft", "accelerate", "gguf"), "train,serve"),
-    **dict.fromkeys(("evaluate", "rouge_score", "scipy", "statsmodels", "matplotlib"), "evaluate"),
+    **dict.fromkeys(("torch", "transformers"), "train,serve"),
+    **dict.fromkeys(("peft", "accelerate", "gguf"), "train"),
+    **dict.fromkeys(("evaluate", "datasets", "rouge_score", "scipy", "matplotlib"), "evaluate"),
 }
 
 

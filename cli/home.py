@@ -20,7 +20,7 @@ from typing import Annotated
 import typer
 
 from configuration.quiet import quieten
-from configuration.reading import read_settings
+from configuration.reading import FILE, read_settings
 from configuration.settings import Settings
 from evaluation.endpoints import EndpointError
 
@@ -32,6 +32,7 @@ HomeFolder = Annotated[
     Path,
     typer.Option(
         "--home",
+        metavar="DIR",
         envvar="PACELINE_HOME",
         help="The folder that holds paceline.toml and everything embedded.",
         file_okay=False,
@@ -41,6 +42,7 @@ Registry = Annotated[
     str | None,
     typer.Option(
         "--registry",
+        metavar="URL",
         help="URL of the MLflow server; left out, the one configured or embedded in the home.",
     ),
 ]
@@ -60,7 +62,8 @@ PairingName = Annotated[
     str,
     typer.Option(
         "--pairing",
-        help="The line that this is about, as paceline.toml names it.",
+        metavar="NAME",
+        help="The pairing's name in paceline.toml.",
         callback=sound_name,
     ),
 ]
@@ -76,14 +79,31 @@ def settings_of(home: Path, registry: str | None = None) -> Settings:
 
 
 def settings_of_existing(home: Path, registry: str | None) -> Settings:
-    """The same for commands about what is registered already: a mistyped home is not made anew."""
-    if registry is None and not home.exists():
+    """The same for commands about what is registered already: a mistyped home is not made anew,
+    and a folder that was never a home is not filled."""
+    settings = settings_of(home, registry)
+    if not settings.registry and not (home / FILE).exists() and not has_registry(home):
+        got = (
+            "which has no paceline.toml and no registry" if home.exists() else "which is not there"
+        )
         raise typer.BadParameter(
-            f"got {home}, which is not there: run `paceline demo`, write a configuration with "
+            f"got {home}, {got}: run `paceline demo`, write a configuration with "
             "`paceline init`, or name another folder",
             param_hint="--home",
         )
-    return settings_of(home, registry)
+    return settings
+
+
+def has_registry(home: Path) -> bool:
+    """Whether anything was ever registered in the home's own MLflow."""
+    return (home / "mlflow" / "mlflow.db").exists()
+
+
+def need_control() -> None:
+    """Raises ModuleNotFoundError where the home's own servers cannot be brought up here."""
+    for library in ("mlflow", "prefect"):
+        if find_spec(library) is None:
+            raise ModuleNotFoundError(f"No module named {library!r}", name=library)
 
 
 @dataclass(frozen=True)
@@ -111,9 +131,7 @@ def servers(settings: Settings, *, flows: bool = False) -> Iterator[Servers]:
             check = Borrowed(settings.home).check if borrowed else lambda: None
             yield Servers(registry, check)
         return
-    for library in ("mlflow", "prefect"):
-        if find_spec(library) is None:
-            raise ModuleNotFoundError(f"No module named {library!r}", name=library)
+    need_control()
     from cli.stack import Stack
 
     with Stack(settings.home, os.environ) as stack:

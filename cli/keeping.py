@@ -13,10 +13,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
-from cli.home import running
+from cli.home import need_control, running
 
 log = logging.getLogger("paceline.servers")
 
@@ -83,9 +82,7 @@ def kept(home: Path, started: Callable[[], None] = lambda: None) -> Iterator[Cal
     ModuleNotFoundError for a library that is not installed, where they cannot be brought up at
     first; later faults are logged and tried again.
     """
-    for library in ("mlflow", "prefect"):
-        if find_spec(library) is None:
-            raise ModuleNotFoundError(f"No module named {library!r}", name=library)
+    need_control()
     keeper = Keeper(home, started)
     thread = threading.Thread(target=keeper.watch, name="home's servers", daemon=True)
     thread.start()

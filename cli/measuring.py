@@ -13,6 +13,7 @@ from cli.exits import Exit
 from cli.home import DEFAULT_HOME, HomeFolder, settings_of
 from cli.models import Target, measured_draft
 from cli.output import Json, emit, figure, progress_bars, table
+from configuration.prompts import EXAMPLE
 
 if TYPE_CHECKING:
     from speculation.records import Verdict
@@ -22,16 +23,28 @@ DRAFT = "A draft's folder, or `ngram`."
 
 def evaluate(
     target: Target,
-    draft: Annotated[str, typer.Option(help=DRAFT, callback=measured_draft)],
+    draft: Annotated[str, typer.Option(metavar="DRAFT", help=DRAFT, callback=measured_draft)],
     prompts: Annotated[
         Path,
-        typer.Option(help="JSONL, a prompt a line: id, messages.", exists=True, dir_okay=False),
+        typer.Option(
+            metavar="FILE", help=f"JSONL, a prompt a line: {EXAMPLE}", exists=True, dir_okay=False
+        ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for report.json; an unfinished one goes on.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR",
+            help="Made if need be: report.json, report.html with its figures, and what a run that "
+            "is cut short has measured, from which the same command goes on.",
+            file_okay=False,
+        ),
+    ],
     incumbent: Annotated[
         str | None,
         typer.Option(
-            help="The draft that serves now, to be compared with.", callback=measured_draft
+            metavar="DRAFT",
+            help="The draft that serves now, to be compared with.",
+            callback=measured_draft,
         ),
     ] = None,
     count: Annotated[
@@ -95,11 +108,16 @@ def evaluate(
 
 def gate(
     report: Annotated[
-        Path, typer.Argument(help="A report.json of `evaluate`.", exists=True, dir_okay=False)
+        Path,
+        typer.Argument(
+            metavar="REPORT", help="A report.json of `evaluate`.", exists=True, dir_okay=False
+        ),
     ],
     pairing: Annotated[
         str | None,
-        typer.Option(help="Judge by this pairing's policy; left out, by the shipped default."),
+        typer.Option(
+            metavar="NAME", help="Judge by this pairing's policy; left out, by the shipped default."
+        ),
     ] = None,
     home: HomeFolder = DEFAULT_HOME,
     as_json: Json = False,

@@ -21,7 +21,10 @@ Target = Annotated[
 Adapter = Annotated[
     Path | None,
     typer.Option(
-        help="A LoRA adapter's folder on top of the target.", exists=True, file_okay=False
+        metavar="DIR",
+        help="A LoRA adapter's folder on top of the target.",
+        exists=True,
+        file_okay=False,
     ),
 ]
 
@@ -71,7 +74,10 @@ def fingerprint(target: Target, adapter: Adapter = None, as_json: Json = False) 
 def check(
     target: Target,
     draft: Annotated[
-        str, typer.Argument(help="A draft's folder, or `ngram` or `none`.", callback=known_draft)
+        str,
+        typer.Argument(
+            metavar="DRAFT", help="A draft's folder, or `ngram` or `none`.", callback=known_draft
+        ),
     ],
     as_json: Json = False,
 ) -> None:
@@ -102,6 +108,7 @@ def release(
     target: Annotated[
         Path | None,
         typer.Argument(
+            metavar="TARGET",
             help="The released model folder; left out, the pairing's own `target`.",
             exists=True,
             file_okay=False,

@@ -46,15 +46,25 @@ def machine() -> IO[str] | None:
 def emit(record: Any, text: str | Sequence[str]) -> None:
     """One result: `record` as one line of JSON where `--json` was given, else `text`."""
     programs = _machine.get()
+    if programs is not None:
+        read = printed(json.dumps(plain(record), ensure_ascii=False), programs)
+    else:
+        read = printed(text if isinstance(text, str) else "\n".join(text), sys.stdout)
+    if not read:
+        raise typer.Exit(4)
+
+
+def printed(line: str, out: IO[str]) -> bool:
+    """Prints at once; False where whoever read `out` has gone. Nothing more reaches them then."""
     try:
-        if programs is not None:
-            print(json.dumps(plain(record), ensure_ascii=False), file=programs, flush=True)
-        else:
-            print(text if isinstance(text, str) else "\n".join(text), flush=True)
+        print(line, file=out, flush=True)
     except BrokenPipeError:
-        # whoever read us has gone; nothing may be flushed to them at exit either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(4) from None
+        # what is left in the buffer is flushed when the process ends, and must not fail again
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, out.fileno())
+        os.close(nowhere)
+        return False
+    return True
 
 
 def plain(value: Any) -> Any:

@@ -36,7 +36,7 @@ def retrain(
     pairing: PairingName,
     release: Annotated[
         str | None,
-        typer.Option(help="Version number or digest of the release; left out, the newest."),
+        typer.Option(metavar="RELEASE", help="Its version number or digest; left out, the newest."),
     ] = None,
     registry: Registry = None,
     home: HomeFolder = DEFAULT_HOME,
@@ -66,7 +66,9 @@ def retrain(
 
 
 def promote(
-    version: Annotated[int, typer.Argument(min=1, help="The pair's version number.")],
+    version: Annotated[
+        int, typer.Argument(min=1, metavar="VERSION", help="The pair's version number.")
+    ],
     pairing: PairingName,
     expect: Annotated[
         int | None,
@@ -107,7 +109,9 @@ def rollback(
         int | None,
         typer.Option(min=1, help="The version to go back to; left out, the best earlier one."),
     ] = None,
-    reason: Annotated[str, typer.Option(help="Kept with the pair that is left.")] = "by hand",
+    reason: Annotated[
+        str, typer.Option(metavar="REASON", help="Kept with the pair that is left.")
+    ] = "by hand",
     registry: Registry = None,
     home: HomeFolder = DEFAULT_HOME,
     as_json: Json = False,

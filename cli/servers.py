@@ -13,8 +13,9 @@ import typer
 
 from cli.home import DEFAULT_HOME, HomeFolder, Registry, running, settings_of
 from cli.logs import log_to
+from cli.models import known_draft
 from cli.output import Json, machine
-from configuration.settings import Pairing, Settings
+from configuration.settings import Pairing, Serving, Settings
 
 if TYPE_CHECKING:
     from serving.settings import ServeSettings
@@ -22,10 +23,17 @@ if TYPE_CHECKING:
 DAY_SECONDS = 24 * 3600.0
 
 
+def _configured(dial: str) -> str:
+    """What help says of an option that paceline.toml has a dial for."""
+    return f"left out, as configured, {getattr(Serving(), dial)} as shipped"
+
+
 def serve(
     target: Annotated[
         Path | None,
-        typer.Argument(help="The model folder to serve; not with --pairing.", file_okay=False),
+        typer.Argument(
+            metavar="TARGET", help="The model folder to serve; not with --pairing.", file_okay=False
+        ),
     ] = None,
     target_option: Annotated[
         Path | None,
@@ -33,7 +41,11 @@ def serve(
     ] = None,
     draft: Annotated[
         str | None,
-        typer.Option(help="The draft beside TARGET: `ngram` (left out), `none`, or a folder."),
+        typer.Option(
+            metavar="DRAFT",
+            help="The draft beside TARGET: `ngram` (left out), `none`, or a folder.",
+            callback=known_draft,
+        ),
     ] = None,
     adapter: Annotated[
         list[str] | None,
@@ -44,11 +56,17 @@ def serve(
     ] = None,
     draft_len: Annotated[
         int | None,
-        typer.Option(min=0, help="K: tokens drafted a round; left out, the pairing's, else 4."),
+        typer.Option(
+            min=0,
+            help=f"K: tokens drafted a round; left out, the pairing's, else {Pairing().draft_len}.",
+        ),
     ] = None,
     pairing: Annotated[
         str | None,
-        typer.Option(help="Serve the pair that this pairing's alias `champion` names, and follow."),
+        typer.Option(
+            metavar="NAME",
+            help="Serve the pair that this pairing's alias `champion` names, and follow it.",
+        ),
     ] = None,
     registry: Registry = None,
     trial: Annotated[
@@ -58,9 +76,13 @@ def serve(
         list[str] | None,
         typer.Option(metavar="NAME=DRAFT", help="One draft of a trial; may be repeated."),
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Address; left out, as configured.")] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help=f"Who may connect; {_configured('host')}."),
+    ] = None,
     port: Annotated[
-        int | None, typer.Option(help="0 takes a free one and says which; left out, as configured.")
+        int | None,
+        typer.Option(help=f"0 takes a free one and says which; {_configured('port')}."),
     ] = None,
     admin_port: Annotated[
         int | None,
@@ -68,8 +90,13 @@ def serve(
             help="Of /admin and /metrics alone; left out, as configured, else beside /v1."
         ),
     ] = None,
-    max_slots: Annotated[int | None, typer.Option(help="Requests decoded at once.")] = None,
-    max_context: Annotated[int | None, typer.Option(help="Prompt and answer, in tokens.")] = None,
+    max_slots: Annotated[
+        int | None, typer.Option(help=f"Requests decoded at once; {_configured('max_slots')}.")
+    ] = None,
+    max_context: Annotated[
+        int | None,
+        typer.Option(help=f"Prompt and answer, in tokens; {_configured('max_context')}."),
+    ] = None,
     prefix_tokens: Annotated[
         int,
         typer.Option(
@@ -77,8 +104,12 @@ def serve(
             help="Tokens of prompt beginnings kept for prompts that begin alike; 0 keeps none.",
         ),
     ] = 4096,
-    dtype: Annotated[str, typer.Option(help="`auto` is what the weights are stored in.")] = "auto",
-    device: Annotated[str, typer.Option(help="`cpu`, or `cuda` for a GPU.")] = "cpu",
+    dtype: Annotated[
+        str, typer.Option(metavar="DTYPE", help="`auto` is what the weights are stored in.")
+    ] = "auto",
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="`cpu`, or `cuda` for a GPU.")
+    ] = "cpu",
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads; left out, torch chooses.")
     ] = None,
@@ -121,6 +152,9 @@ def serve(
             "MLflow server",
             param_hint="--registry",
         )
+    arms = named(arm or (), "--arm", "NAME=DRAFT, such as candidate=drafts/new")
+    for one in arms.values():
+        known_draft(one)
     configured = settings.serving
     log_to(sys.stderr, machine())
     asked = ServeSettings(
@@ -130,7 +164,7 @@ def serve(
         target=target or target_option,
         draft=draft or "ngram",
         trial=trial,
-        arms=named(arm or (), "--arm", "NAME=DRAFT, such as candidate=drafts/new"),
+        arms=arms,
         adapters=folders(named(adapter or (), "--adapter", "NAME=DIR, such as law=adapters/law")),
         pairing=pairing,
         registry=None if pairing is None else settings.registry or "the home's own",
@@ -188,13 +222,16 @@ def monitor(
     server: Annotated[
         str | None,
         typer.Option(
+            metavar="URL",
             help="URL of the server, or of its admin side where that has a port of its own; left "
-            "out, the one that runs in this home with its own MLflow."
+            "out, the one that runs in this home with its own MLflow.",
         ),
     ] = None,
     pairing: Annotated[
         str | None,
-        typer.Option(help="Compare with what this pairing's champion was measured at."),
+        typer.Option(
+            metavar="NAME", help="Compare with what this pairing's champion was measured at."
+        ),
     ] = None,
     registry: Registry = None,
     every_seconds: Annotated[float, typer.Option(min=0.1, help="Between two looks.")] = 2.0,

@@ -12,7 +12,9 @@ from cli.output import Json, emit
 
 
 def init(
-    pairing: Annotated[str, typer.Argument(help="A name for the line, such as `support`.")],
+    pairing: Annotated[
+        str, typer.Argument(metavar="NAME", help="The new pairing's name, such as `support`.")
+    ],
     target: Annotated[
         Path,
         typer.Argument(help="The target's model folder, in Hugging Face form.", metavar="TARGET"),
@@ -40,7 +42,7 @@ def init(
     try:
         Settings(home=home, pairings={pairing: line})
     except ValueError as error:
-        raise typer.BadParameter(f"{error}: choose another", param_hint="PAIRING") from error
+        raise typer.BadParameter(f"{error}: choose another", param_hint="NAME") from error
     path = home / FILE
     written = write_default(path, {pairing: line})
     said = "written"
@@ -55,6 +57,6 @@ def init(
             raise typer.BadParameter(
                 f"got {pairing}, which {path} has for the target {before.target or '(none)'}: "
                 "choose another name, or change that table by hand",
-                param_hint="PAIRING",
+                param_hint="NAME",
             )
     emit({"path": path, "written": written}, f"{path}: {said}")

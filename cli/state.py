@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.home import DEFAULT_HOME, HomeFolder, Registry, running, servers, settings_of_existing
+from cli.home import (
+    DEFAULT_HOME,
+    HomeFolder,
+    Registry,
+    has_registry,
+    running,
+    servers,
+    settings_of_existing,
+)
 from cli.output import Json, emit, figure, table
+from configuration.reading import FILE
 
 if TYPE_CHECKING:
     from configuration.settings import Settings
@@ -21,7 +30,9 @@ if TYPE_CHECKING:
 def status(
     pairing: Annotated[
         list[str] | None,
-        typer.Option(help="Only this pairing; may be repeated. Left out, every configured one."),
+        typer.Option(
+            metavar="NAME", help="Only this pairing; may be repeated. Left out, all in the file."
+        ),
     ] = None,
     registry: Registry = None,
     home: HomeFolder = DEFAULT_HOME,
@@ -36,12 +47,8 @@ def status(
         settings.pairing(name)  # a mistyped one has no releases, and nothing is wrong with it
     names = pairing or list(settings.pairings)
     there = running(home)  # not what this command brings up for itself
-    with servers(settings) as there_now:
-        from registry.store import Store
-
-        store = Store(there_now.registry)
-        states = [store.describe(name) for name in names]
-        served = _served(there.get("admin") or there.get("server"), settings)
+    states = _states(settings, names)
+    served = _served(there.get("admin") or there.get("server"), settings)
     alarms = _alarms(home)
     record = {
         "pairings": [state.to_json() for state in states],
@@ -49,7 +56,9 @@ def status(
         "served": served,
         "alarms": alarms,
     }
-    lines = [line for state in states for line in _shown(state)] or ["no pairing is configured"]
+    lines = [line for state in states for line in _shown(state)] or [
+        f"{home / FILE}: no pairing is configured: add one with `paceline init NAME TARGET`"
+    ]
     if served is not None:
         pair, release = served.get("pair"), str(served.get("release"))[:12]
         what = f"{pair} on release {release}" if pair else "nothing yet: there is no champion"
@@ -57,6 +66,19 @@ def status(
     lines += [f"{name}: {address}" for name, address in there.items()]
     lines += [f"ALARM {alarm['cause']}: {alarm['statement']}" for alarm in alarms]
     emit(record, lines)
+
+
+def _states(settings: Settings, names: list[str]) -> list[PairingState]:
+    """What is registered of each; no server is brought up where nothing can be."""
+    from registry.versions import PairingState
+
+    if not names or not (settings.registry or has_registry(settings.home)):
+        return [PairingState(name, (), ()) for name in names]
+    with servers(settings) as there:
+        from registry.store import Store
+
+        store = Store(there.registry)
+        return [store.describe(name) for name in names]
 
 
 def _shown(state: PairingState) -> Iterator[str]:

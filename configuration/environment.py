@@ -8,7 +8,7 @@ its own, it is handed one.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -69,6 +69,7 @@ def _lay(
     faults: list[Fault],
     elsewhere: set[str],
 ) -> None:
+    root, dials = table, schema
     for depth, segment in enumerate(segments):
         if is_dataclass(schema) and isinstance(schema, type):
             hints = get_type_hints(schema)
@@ -77,8 +78,8 @@ def _lay(
             hints = {}
             name = next((known for known in table if _variable(known) == segment), segment.lower())
         if hints and name not in hints or not segment:
-            known = [PREFIX + "__".join([*segments[:depth], hint.upper()]) for hint in hints]
-            near = get_close_matches(variable, [*known, *(PREFIX + e for e in elsewhere)], n=1)
+            known = [*_dials(root, dials, PREFIX), *(PREFIX + e for e in elsewhere)]
+            near = get_close_matches(variable, known, n=1)
             do = f"did you mean {near[0]}?" if near else "unset it"
             faults.append(Fault(variable, "an unknown variable", "a dial's name", do))
             return
@@ -97,6 +98,20 @@ def _lay(
             table[name] = {}
         if not last:
             table = table[name]
+
+
+def _dials(table: Any, schema: Any, before: str) -> Iterator[str]:
+    """The variables of all single dials, however deep; of a table of tables, of those it has."""
+    inner = table if isinstance(table, Mapping) else {}
+    if is_dataclass(schema) and isinstance(schema, type):
+        hints = get_type_hints(schema)
+    elif get_args(schema) and _is_mapping(schema):
+        hints = dict.fromkeys(inner, get_args(schema)[1])
+    else:
+        yield before.removesuffix("__")
+        return
+    for name, hint in hints.items():
+        yield from _dials(inner.get(name), hint, f"{before}{_variable(name)}__")
 
 
 def _value(hint: Any, raw: str) -> Any:

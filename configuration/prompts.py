@@ -29,11 +29,14 @@ def read_prompts(path: Path | str) -> list[Prompt]:
     path = Path(path)
     try:
         lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError as error:
+        do = f"write it, a prompt a line: {EXAMPLE}"
+        fault = Fault("the file", "nothing there", "a prompts file (JSONL)", do)
+        raise ConfigurationError(str(path), [fault]) from error
     except OSError as error:
-        raise ConfigurationError(
-            str(path),
-            [Fault(str(path), error.strerror or str(error), "a prompts file (JSONL)", "check it")],
-        ) from error
+        got = error.strerror or str(error)
+        fault = Fault("the file", got, "a prompts file (JSONL)", "make it a readable file")
+        raise ConfigurationError(str(path), [fault]) from error
     prompts: list[Prompt] = []
     faults: list[Fault] = []
     first_line: dict[str, int] = {}

@@ -1,7 +1,8 @@
 """The environment in which libraries neither phone home nor draw over what we show.
 
 Knows their variables; most read them once, when they are loaded. Knows no process: whoever starts
-one sets them before it loads anything.
+one sets them before it loads anything. The one list of them: the registry alone, which is below
+this folder, says once more that MLflow is not to count its users.
 """
 
 from __future__ import annotations

@@ -52,6 +52,7 @@ def _parsed(path: Path, faults: list[Fault]) -> dict[str, Any]:
     except UnicodeDecodeError:
         got, do = "bytes that are not UTF-8", "save it as UTF-8"
     except tomllib.TOMLDecodeError as error:
-        got, do = str(error), "mend that line"
+        got = str(error)
+        do = "mend that line" if "(at line" in got else "mend its end"
     faults.append(Fault("the file", got, "TOML text", do))
     return {}

@@ -121,13 +121,17 @@ class Settings:
             return next(iter(self.pairings.values()))
         if name is not None and name in self.pairings:
             return self.pairings[name]
-        known = ", ".join(sorted(self.pairings)) or "none"
-        got = "no name" if name is None else repr(name)
-        do = "name one of them" if self.pairings else "write one with `paceline init`"
-        raise ConfigurationError(
-            str(self.home / "paceline.toml"),
-            [Fault("pairings", got, f"a configured pairing ({known})", do)],
-        )
+        file = self.home / "paceline.toml"
+        if self.pairings:
+            got = "no name" if name is None else repr(name)
+            wanted = f"a configured pairing ({', '.join(sorted(self.pairings))})"
+            fault = Fault("pairings", got, wanted, "name one of them")
+        else:
+            got = "none" if file.exists() else "none (the file is not there)"
+            wanted = "a pairing" if name is None else f"the pairing {name!r}"
+            do = f"write it with `paceline init {name or 'NAME'} TARGET`"
+            fault = Fault("pairings", got, wanted, do)
+        raise ConfigurationError(str(file), [fault])
 
     @property
     def operator_headers(self) -> dict[str, str]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 SETTINGS = {  # MLflow reads these from the environment only; a user's own values win
-    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",  # whoever runs us, such as an operator's own worker
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",  # seconds without a byte; a long upload is not cut

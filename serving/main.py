@@ -17,18 +17,14 @@ import socket
 from collections.abc import Callable, MutableMapping
 from contextlib import ExitStack
 
+from configuration.quiet import quieten
+from registry.folders import config_of, weights_of
 from serving.home_lock import home_lock
 from serving.settings import ServeSettings, is_loopback
 
 log = logging.getLogger("paceline.serving")
 
-QUIET = {
-    "HF_HUB_OFFLINE": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "DO_NOT_TRACK": "1",
-    "TOKENIZERS_PARALLELISM": "false",  # one short text at a time
-}
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}  # a server fetches nothing
 BACKLOG = 2048
 
 
@@ -48,26 +44,31 @@ def serve(
     folders are refused with (ValueError subclasses). A following server that finds nothing to serve
     yet waits for it.
     """
-    environ.update(QUIET)
+    quieten(environ)
+    environ.update(OFFLINE)
     with ExitStack() as ending:
         listening, admin = listen(settings.host, settings.port), None
         ending.callback(listening.close)
         if settings.admin_port is not None:
             admin = listen(settings.host, settings.admin_port, option="--admin-port")
             ending.callback(admin.close)
-            log.info("the admin side listens on %s", _url(admin))
         ending.enter_context(home_lock(settings.home / "serving"))
-        from serving.running import Running
-
-        # What is imported stays: looking through it at each swap would stop the engine for 0.2 s.
-        gc.freeze()
-        log.info("listening on %s", _url(listening))
         if not settings.keys and not is_loopback(settings.host):
             log.warning(
                 "no key is wanted from whoever reaches %s: set PACELINE_KEYS and "
                 "PACELINE_ADMIN_KEYS, unless something in front of it asks for one",
                 settings.host,
             )
+        if settings.target is not None:  # a folder that is no model is said instead of an address
+            config_of(settings.target)
+            weights_of(settings.target)
+        from serving.running import Running
+
+        # What is imported stays: looking through it at each swap would stop the engine for 0.2 s.
+        gc.freeze()
+        log.info("listening on %s", _url(listening))
+        if admin is not None:
+            log.info("the admin side listens on %s", _url(admin))
         return asyncio.run(Running(settings, listening, registry, admin=admin).main())
 
 

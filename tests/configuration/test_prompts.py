@@ -83,7 +83,7 @@ def test_bytes_that_are_not_text_are_named(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_and_an_empty_one_are_bad_input(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="No such file"):
+    with pytest.raises(ConfigurationError, match=r"nothing there.*a prompt a line: \{\"id\""):
         read_prompts(tmp_path / "none.jsonl")
     with pytest.raises(ConfigurationError, match="an empty file"):
         read_prompts(write(tmp_path, ""))
