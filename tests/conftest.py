@@ -12,26 +12,22 @@ from pathlib import Path
 
 import pytest
 
-QUIET = {
+from configuration.quiet import QUIET
+
+TESTS = {
+    **QUIET,
     "OMP_NUM_THREADS": "1",  # two cores are shared by servers and tests
     "MKL_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false",  # it warns after a fork otherwise
     "HF_HUB_OFFLINE": "1",
     "HF_DATASETS_OFFLINE": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
     "HF_UPDATE_DOWNLOAD_COUNTS": "false",
-    "DO_NOT_TRACK": "1",  # Prefect's client
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",  # Prefect's server does not read the line above
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eleven idle processes less
-    "MPLBACKEND": "Agg",
     "NO_COLOR": "1",  # output is compared as text
     "TERM": "dumb",
     "COLUMNS": "100",
 }
 for name in [name for name in os.environ if name.startswith("PACELINE_")]:
     del os.environ[name]  # a developer's own settings are not the tests' business
-os.environ.update(QUIET)
+os.environ.update(TESTS)
 
 _HOMES = Path(tempfile.mkdtemp(prefix="paceline-tests-"))
 os.environ["PREFECT_HOME"] = str(_HOMES / "prefect")

@@ -33,6 +33,11 @@ def test_pins_name_no_index_and_no_local_build() -> None:
     assert PINNED["torch"] == "2.13.0"
 
 
+def test_what_has_to_pass_is_what_the_readme_names() -> None:
+    runs = re.findall(r"^make ([a-z-]+)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert runs == ["test", "wheel", "test-slow"]
+
+
 def test_the_readme_is_short_and_its_commands_exist() -> None:
     readme = (ROOT / "README.md").read_text()
     assert len(readme.splitlines()) <= 200
