@@ -136,6 +136,8 @@ def test_a_request_that_the_engine_cannot_take_costs_no_other_and_leaves_nothing
     def picky(engine: FakeEngine, request: Request) -> None:
         if request.id == "huge":
             raise RequestError("token id 12345: wanted 0 to 299", "banned")
+        if request.id == "odd":
+            raise RuntimeError("cannot allocate memory")
         take(engine, request)
 
     monkeypatch.setattr(FakeEngine, "submit", picky)
@@ -143,13 +145,14 @@ def test_a_request_that_the_engine_cannot_take_costs_no_other_and_leaves_nothing
 
     async def job(worker: Worker) -> None:
         await worker.open(pair.loaded)
-        submit(worker, pair, "one", "huge", "two")
+        submit(worker, pair, "one", "huge", "odd", "two")
         await worker.drained()
         assert not worker.tickets
         assert worker.waiting_tokens == 0
 
     with caplog.at_level(logging.ERROR):
-        assert dict(run(job)) == {"one": "length", "huge": "error", "two": "length"}
+        outcomes = dict(run(job))
+    assert outcomes == {"one": "length", "huge": "error", "odd": "error", "two": "length"}
     assert "banned" in caplog.text
     assert "12345" not in caplog.text  # it may be of somebody's prompt
 
