@@ -15,8 +15,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from io import FileIO
 from itertools import zip_longest
@@ -58,6 +59,7 @@ class ExchangeLog:
         self._size = 0
         self._begun = 0.0
         self._logged = max((_begun(path) for path in files(folder)), default=0.0)
+        self._deleting = threading.Lock()  # held while a file is written anew
 
     def append(self, exchange: Exchange) -> None:
         """Write one exchange. Raises OSError."""
@@ -86,14 +88,30 @@ class ExchangeLog:
         old = [path for path in files(self.folder) if _begun(path) <= dead]
         if self._file is not None and Path(self._file.name) in old:
             self.close()
-        for path in (*old, *self.folder.glob(f"*{REST}")):  # and what a crash left of a deletion
+        for path in old:
             path.unlink(missing_ok=True)
+        if self._deleting.acquire(blocking=False):
+            try:
+                for path in self.folder.glob(f"*{REST}"):  # what a crash left of a deletion
+                    path.unlink(missing_ok=True)
+            finally:
+                self._deleting.release()
         return len(old)
 
-    def delete(self, *, before: float) -> int:
-        """Delete every line logged before `before`, and no other; how many. Raises OSError."""
+    def deletion(self, *, before: float) -> Callable[[], int]:
+        """What deletes every line logged until now and before `before`, and says how many.
+
+        To be called once, in whatever thread: what is appended meanwhile goes to a file of its own.
+        It raises OSError.
+        """
         self.close()
-        return delete_exchanges(self.folder, before=before)
+        paths = files(self.folder)
+
+        def delete() -> int:
+            with self._deleting:
+                return _delete(paths, before)
+
+        return delete
 
     def close(self) -> None:
         if self._file is not None:
@@ -144,33 +162,45 @@ def read_logged(folder: Path, since: float = 0.0) -> Iterator[dict[str, Any]]:
 def delete_exchanges(folder: Path, *, before: float) -> int:
     """Delete every line logged before `before` (seconds since the epoch); how many. Raises OSError.
 
-    For a folder that nobody writes to: a log's own writer has `delete`.
+    For a folder that nobody writes to: a log's own writer has `deletion`.
     """
-    deleted = 0
-    for path in files(folder):
-        if _begun(path) >= before:
-            break  # files are in the order of their lines
-        kept = []
-        with path.open("rb") as lines:
-            for line in lines:
-                stored = _parsed(line)
-                if stored is not None and stored["logged"] >= before:
-                    kept.append(line)
-                else:
-                    deleted += stored is not None
-        if kept:  # whole or not at all; a reader goes on in the file that it has open
-            rest = path.with_suffix(REST)
-            with FileIO(rest, "wb", opener=_for_us) as written:
-                written.writelines(kept)
-            rest.replace(path)
-        else:
-            path.unlink(missing_ok=True)
-    return deleted
+    return _delete(files(folder), before)
 
 
 def files(folder: Path) -> list[Path]:
     """The log's files, oldest first."""
     return sorted(path for path in folder.glob("*.jsonl") if path.stem.isdigit())
+
+
+def _delete(paths: Sequence[Path], before: float) -> int:
+    deleted = 0
+    for path in paths:
+        if _begun(path) >= before:
+            break  # files are in the order of their lines
+        kept, gone = [], 0
+        try:
+            lines = path.open("rb")
+        except FileNotFoundError:  # its time was up meanwhile
+            continue
+        with lines:
+            for line in lines:
+                stored = _parsed(line)
+                if stored is not None and stored["logged"] >= before:
+                    kept.append(line)
+                else:
+                    gone += stored is not None
+        if kept:  # whole or not at all; a reader goes on in the file that it has open
+            rest = path.with_suffix(REST)
+            with FileIO(rest, "wb", opener=_for_us) as written:
+                written.writelines(kept)
+            if path.exists():
+                rest.replace(path)
+            else:  # its time was up while we read: it must not come back
+                rest.unlink()
+        else:
+            path.unlink(missing_ok=True)
+        deleted += gone
+    return deleted
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

@@ -20,7 +20,8 @@ from monitoring.exchanges import read_logged
 from serving.doors import Doors, Handler
 from serving.fields import BadRequest
 from serving.hooks import HookError, Hooks
-from serving.reading import read_bytes
+from serving.passing import in_passing_thread
+from serving.reading import SMALL_BYTES, read_bytes
 from serving.replies import json_response
 from serving.service import Service
 from serving.steering import steered
@@ -73,8 +74,9 @@ def admin_routes(service: Service, doors: Doors) -> list[Route]:
     async def delete(request: Request) -> Response:
         if "before" not in request.query_params:
             raise HTTPException(400, "before: wanted seconds since the epoch; lines from then stay")
-        deleted = service.exchanges.delete(before=_seconds(request, "before", 0.0))
-        return json_response({"deleted": deleted})
+        # A log of a gigabyte is read for minutes; requests are answered and logged meanwhile.
+        deletion = service.exchanges.deletion(before=_seconds(request, "before", 0.0))
+        return json_response({"deleted": await in_passing_thread(deletion)})
 
     routes = [
         Route("/metrics", doors.figures(metrics)),
@@ -101,7 +103,7 @@ def _hook(service: Service, hooks: Hooks) -> Route:
     """The registry's webhook. Its signature is its key, so it stands behind no door."""
 
     async def hook(request: Request) -> Response:
-        body = await read_bytes(request, service.settings.body_bytes)
+        body = await read_bytes(request, SMALL_BYTES)  # from anybody: it is not believed yet
         try:
             new = hooks.new(request.headers, body)
         except HookError as error:
@@ -130,7 +132,7 @@ def _look(service: Service) -> None:
     loaded = service.worker.current
     if loaded is not None:
         service.metrics.served = {
-            "pair": loaded.pair,
+            "pair": loaded.default.pair,  # as the series of requests have it
             "release": loaded.host.release.digest,
             "drafter": loaded.default.name,
             "verified": str(loaded.default.verified).lower(),

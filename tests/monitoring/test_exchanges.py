@@ -161,7 +161,8 @@ def test_nobody_else_may_read_the_log(tmp_path: Path, open_log: Opener) -> None:
     log = open_log(folder, clock=Clock())
     for name in ("a", "b"):
         log.append(exchange(name))
-    log.delete(before=next(iter(read_logged(folder)))["logged"] + 0.5)  # leaves a written rest
+    # What it leaves was written anew.
+    log.deletion(before=next(iter(read_logged(folder)))["logged"] + 0.5)()
     assert folder.stat().st_mode & 0o777 == 0o700
     assert [path.stat().st_mode & 0o777 for path in files(folder)] == [0o600]
 
@@ -174,11 +175,55 @@ def test_deletion_takes_the_lines_before_and_no_other_whatever_file_they_are_in(
     for number in range(8):
         log.append(exchange(str(number)))
     before = list(read_logged(tmp_path))[5]["logged"]
-    assert log.delete(before=before) == 5
+    assert log.deletion(before=before)() == 5
     assert [one.id for one in read_exchanges(tmp_path)] == ["5", "6", "7"]
     log.append(exchange("8"))
     assert [one.id for one in read_exchanges(tmp_path, before)] == ["6", "7", "8"]
     assert delete_exchanges(tmp_path, before=2e9) == 4
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_logged_while_lines_are_deleted_stays_and_so_do_the_lines_kept(
+    tmp_path: Path, open_log: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, clock=Clock())
+    for number in range(4):
+        log.append(exchange(str(number)))
+    before = list(read_logged(tmp_path))[2]["logged"]
+    delete = log.deletion(before=before)
+    log.append(exchange("begun"))
+    exists = Path.exists
+
+    def meanwhile(path: Path) -> bool:  # asked between the rest's writing and its taking the place
+        log.append(exchange("meanwhile"))
+        log.expire()
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", meanwhile)
+    assert delete() == 2
+    log.append(exchange("after"))
+    kept = ["2", "3", "begun", "meanwhile", "after"]
+    assert [one.id for one in read_exchanges(tmp_path)] == kept
+    assert len(files(tmp_path)) == 2
+
+
+def test_a_file_whose_time_is_up_while_lines_are_deleted_does_not_come_back(
+    tmp_path: Path, open_log: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(step=0.0)
+    log = open_log(tmp_path, keep_seconds=320, clock=clock)
+    for name in ("first", "second"):
+        log.append(exchange(name))
+    delete = log.deletion(before=list(read_logged(tmp_path))[1]["logged"])
+    exists = Path.exists
+
+    def meanwhile(path: Path) -> bool:
+        clock.now += 400
+        log.expire()
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", meanwhile)
+    assert delete() == 1
     assert list(tmp_path.iterdir()) == []
 
 

@@ -6,14 +6,17 @@ import base64
 import hashlib
 import hmac
 import json
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from monitoring import exchanges
 from serving.settings import ServeSettings
 from tests.serving.served import Served, serving
 
@@ -44,6 +47,16 @@ def told(served: Served, **body: object) -> dict[str, Any]:
     return usage
 
 
+def labels(served: Served, name: str, **wanted: str) -> dict[str, str]:
+    """Of the last sample of that name that has those wanted."""
+    return [
+        sample.labels
+        for family in text_string_to_metric_families(served.client.get("/metrics").text)
+        for sample in family.samples
+        if sample.name == name and wanted.items() <= sample.labels.items()
+    ][-1]
+
+
 def stored(served: Served, **query: object) -> list[dict[str, Any]]:
     lines = served.client.get("/admin/exchanges", params={k: str(v) for k, v in query.items()})
     return [json.loads(line) for line in lines.text.splitlines()]
@@ -58,6 +71,12 @@ def test_another_drafter_and_k_serve_from_then_on(operated: Served) -> None:
         assert shown == {"drafter": "ngram", "draft_len": 2, "adaptive": False}
         after = told(operated)
         assert (before["drafter"], after["drafter"]) == ("head", "ngram")
+        shown = labels(operated, "paceline_served")
+        assert (shown["pair"], shown["drafter"]) == (after["pair"], "ngram")
+        assert after["pair"] != turned.json()["pair"]  # prompt lookup is no part of the pair's own
+        operated.client.post("/v1/completions", json={})
+        refused = labels(operated, "paceline_requests_total", outcome="invalid")
+        assert (refused["pair"], refused["drafter"]) == (after["pair"], "ngram")
         assert after["draft_len"] == 2
         assert len(after["judged_per_position"]) <= 2
         off = operated.client.patch("/admin/pair", json={"drafter": "none"})
@@ -123,6 +142,35 @@ def test_the_log_is_read_in_pages_and_deleted_line_by_line(operated: Served) -> 
     assert [line["id"] for line in stored(operated)] == ids[2:]
     assert told(operated)
     assert len(stored(operated)) == 3
+
+
+def test_requests_are_answered_and_logged_while_the_log_is_deleted(
+    operated: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told(operated)
+    go, begun, parsed = threading.Event(), threading.Event(), exchanges._parsed
+
+    def slowly(line: bytes) -> dict[str, Any] | None:
+        begun.set()
+        go.wait(20)
+        return parsed(line)
+
+    monkeypatch.setattr(exchanges, "_parsed", slowly)
+    found: list[httpx.Response] = []
+    url, query = f"{operated.url}/admin/exchanges", {"before": str(time.time() + 1000)}
+    asking = threading.Thread(
+        target=lambda: found.append(httpx.delete(url, params=query, timeout=30))
+    )
+    asking.start()
+    assert begun.wait(20)
+    try:
+        answer = httpx.post(f"{operated.url}/v1/completions", json=BODY, timeout=10)
+    finally:
+        go.set()
+        asking.join(20)
+    assert answer.status_code == 200
+    assert found[0].json()["deleted"] >= 1
+    assert [line["id"] for line in stored(operated)] == [answer.json()["id"]]
 
 
 @pytest.mark.parametrize(
