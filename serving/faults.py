@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from monitoring.outbox import Outbox
 from serving.loading import Loaded
@@ -34,7 +35,9 @@ class Faults:
     ) -> None:
         self._metrics, self._outbox, self._now = metrics, outbox, now
         self._loop = asyncio.get_running_loop()
-        self._opened: dict[tuple[str, str], int] = {}  # of the current pair's breakers, as told
+        # Times that a breaker opened, as told. By the breaker itself: an engine that is made anew,
+        # or a pair that is loaded once more, has others, which begin at none.
+        self._opened: WeakKeyDictionary[Breaker, int] = WeakKeyDictionary()
         self._trying: Loaded | None = None
         self._telling: set[asyncio.Task[None]] = set()
 
@@ -44,7 +47,7 @@ class Faults:
         opened, relapsed = breaker.opened, breaker.relapsed
         try:
             self._loop.call_soon_threadsafe(
-                partial(self._note, loaded, drafter, fault, opened, relapsed)
+                partial(self._note, loaded, drafter, fault, breaker, opened, relapsed)
             )
         except RuntimeError:  # the loop is closed: the server has ended
             log.warning("the draft %s failed (%s): %s", drafter, fault.kind, fault.message)
@@ -70,18 +73,23 @@ class Faults:
         }
 
     def _note(
-        self, loaded: Loaded, drafter: str, fault: DrafterFault, opened: int, relapsed: bool
+        self,
+        loaded: Loaded,
+        drafter: str,
+        fault: DrafterFault,
+        breaker: Breaker,
+        opened: int,
+        relapsed: bool,
     ) -> None:
         arm = loaded.arms[drafter]
         log.warning(
             "the draft %s of pair %s failed (%s): %s", drafter, arm.pair, fault.kind, fault.message
         )
         self._metrics.fault(Labels(arm.pair, arm.name), fault.kind)
-        key = (arm.pair, drafter)
         if loaded is self._trying:
             return
-        fresh = opened > self._opened.get(key, 0) and not relapsed
-        self._opened[key] = opened
+        fresh = opened > self._opened.get(breaker, 0) and not relapsed
+        self._opened[breaker] = opened
         if not fresh:
             return
         log.error("the draft %s of pair %s is left alone for now", drafter, arm.pair)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import torch
+from prometheus_client import CollectorRegistry
 
 from monitoring.outbox import Outbox
+from serving.faults import Faults
+from serving.metrics import Metrics
 from serving.settings import ServeSettings
 from speculation.breaker import Breaker, FaultKind, Slowness
 from speculation.drafters import Ask, NgramDrafter, Proposal
 from speculation.guard import Guarded
+from tests.serving.fakes import FakePair
 from tests.serving.served import Served, serving
 
 KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
@@ -66,7 +71,6 @@ def break_draft(served: Served, kind: FaultKind) -> None:
         slowness=Slowness(factor=0.0, rounds=2) if kind == "slow" else None,
         on_fault=lambda fault: loaded._told("ngram", fault),
     )
-    served.running.service.faults._opened.clear()  # type: ignore[union-attr]  # it serves
 
 
 def answer(served: Served, **more: Any) -> str:
@@ -101,6 +105,26 @@ def test_a_fault_changes_no_answer_and_is_one_alarm_while_it_lasts(
     assert alarm.pair == served.loaded.pair
     assert kind in alarm.statement
     assert "<prompt>" not in alarm.statement + caplog.text
+
+
+def test_a_pair_that_is_loaded_once_more_and_fails_again_is_another_alarm(tmp_path: Path) -> None:
+    box = Outbox(tmp_path)
+
+    async def story() -> None:
+        faults = Faults(Metrics(CollectorRegistry()), box)
+        for times in (1, 2):
+            pair, breaker = FakePair(), Breaker(lambda: 0.0)
+            pair.start()
+            pair.engine.breakers = {"head": breaker}
+            for _ in range(2):  # the second time it is open already
+                faults.told(pair.loaded, "head", breaker.record("slow", "too slow"))
+                await asyncio.sleep(0)
+            async with asyncio.timeout(10):
+                while len(box.alarms()) < times:
+                    await asyncio.sleep(0.002)
+
+    asyncio.run(story())
+    assert len(box.alarms()) == 2
 
 
 def test_the_next_engine_is_made_over_and_drafts_again(served: Served) -> None:
