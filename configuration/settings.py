@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 from configuration.faults import ConfigurationError, Fault
 from configuration.tables import Words
 from evaluation.policy import Policy
+from registry.addresses import names_a_user, sayable
 from training.recipe import Recipe
 
 NAME = Words(  # becomes a model's name in MLflow and a file's
@@ -67,8 +68,14 @@ class Serving:
     admin_port: int = 0  # for /admin and /metrics alone; 0 has them beside the API
     hosts: tuple[str, ...] = ()  # names it is asked by, beside this host's own, where no key is set
     queue_tokens: int = 32_768  # of all requests that wait, prompt and answer; then they get 429
+    body_megabytes: int = 4  # of a request's body; a longer one gets 413
+    most_messages: int = 512  # of a chat; more get 400
+    connections: int = 1024  # open at once; beyond it requests get 503
     deadline_seconds: float = 300.0  # of one request, waiting included
     grace_seconds: float = 30.0  # for requests that run to end in, after SIGTERM
+    probe_seconds: float = 60.0  # for a pair to answer in, once loaded; a large one may need more
+    poll_seconds: float = 5.0  # between looks at the registry
+    together: Literal["auto", "always", "never"] = "auto"  # two targets in memory during a swap
     coalesce_tokens: int = 0  # in each chunk of a stream, to hide its rhythm; 0: as they come
     capture: bool = False  # what users ask and get, as token ids, in the exchange log
     keep_exchanges_days: float = 30.0  # then the exchange log's lines are deleted
@@ -76,6 +83,12 @@ class Serving:
 
     def __post_init__(self) -> None:
         _positive(self, "max_slots", "max_context", "queue_tokens", "keep_exchanges_megabytes")
+        _positive(self, "body_megabytes", "most_messages", "connections")
+        if self.body_megabytes > 1024:
+            raise ValueError(f"got body_megabytes = {self.body_megabytes}, wanted 1 to 1024")
+        for name in ("probe_seconds", "poll_seconds"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"got {name} = {getattr(self, name)}, wanted more than 0")
         for name in ("port", "admin_port"):
             if not 0 <= getattr(self, name) <= 65_535:
                 raise ValueError(f"got {name} = {getattr(self, name)}, wanted 0 to 65535")
@@ -107,6 +120,12 @@ class Settings:
         for name in self.pairings:
             if not NAME.pattern.fullmatch(name):
                 raise ValueError(f"got the pairing name {name!r}, wanted {NAME.wanted}")
+        if names_a_user(self.registry):
+            raise ValueError(
+                f"got registry = {sayable(self.registry)!r} with a name or a password in it, which "
+                "would be shown, wanted it without: give a token as PACELINE_REGISTRY_TOKEN, or in "
+                "a file that PACELINE_REGISTRY_TOKEN_FILE names"
+            )
         if self.registry and not self.registry.startswith(("http://", "https://", "sqlite:///")):
             raise ValueError(
                 f"got registry = {self.registry!r}, wanted an http(s) URL, "

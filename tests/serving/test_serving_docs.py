@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from cli.servers import serve
 from configuration.settings import Serving
 from serving.errors import KINDS
 from serving.openapi import document
@@ -42,6 +44,25 @@ def test_every_dial_is_in_the_table_with_its_default() -> None:
         if type(spec.default) in (int, float):
             row = next(line for line in table.splitlines() if f"`{spec.name}`" in line)
             assert f"{spec.default:g}" in row, spec.name
+
+
+ELSEWHERE = {
+    **{"adaptive": "PATCH fixes K", "registry_token": "PACELINE_REGISTRY_TOKEN"},
+    **{"keys": "PACELINE_KEYS", "admin_keys": "PACELINE_ADMIN_KEYS"},
+    **{"hook_secret": "PACELINE_HOOK_SECRET"},
+}
+OTHERWISE = {
+    **{"arms": "arm", "adapters": "adapter", "body_bytes": "body_megabytes"},
+    "keep_exchanges_seconds": "keep_exchanges_days",
+    "keep_exchanges_bytes": "keep_exchanges_megabytes",
+}
+
+
+def test_whatever_a_server_can_be_asked_to_be_an_operator_can_ask() -> None:
+    asked = {OTHERWISE.get(spec.name, spec.name) for spec in fields(ServeSettings)}
+    dials = {spec.name for spec in fields(Serving)}
+    assert asked - {*ELSEWHERE} <= dials | {*inspect.signature(serve).parameters}
+    assert dials <= asked
 
 
 def test_every_series_is_in_the_table_and_no_other(server: Served) -> None:
