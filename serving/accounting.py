@@ -1,12 +1,17 @@
-"""Counts and logs every request exactly once, when it ends, whether or not its client listens.
+"""Counts every request exactly once, when it ends, whether or not its client listens.
 
-What metrics and the exchange log say of a request is decided here, once, for both.
+A request is what a client sent: it may ask for several answers (`n`, or several prompts), each of
+which is a line of the exchange log and has counts, and it ends with the last of them. What metrics
+and the log say is decided here, once, for both.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from monitoring.exchanges import ExchangeLog
 from serving.loading import Loaded
@@ -17,6 +22,17 @@ from speculation.records import Exchange
 from speculation.sequence import Event
 
 log = logging.getLogger("paceline.serving")
+
+OUTCOMES = ("stop", "length", "cancelled", "deadline", "error")  # a request's is its answers' worst
+
+
+@dataclass
+class _Ended:
+    """A request's answers that have ended."""
+
+    outcomes: list[str] = field(default_factory=list)
+    first_token_seconds: list[float] = field(default_factory=list)
+    queue_seconds: list[float] = field(default_factory=list)
 
 
 class Accounting:
@@ -33,33 +49,32 @@ class Accounting:
         self.unlogged = 0  # exchanges that the log could not take
         self._metrics, self._exchanges = metrics, exchanges
         self._capture, self._clock = capture, clock
+        # By the queue of events that the answers to one request share.
+        self._ended: WeakKeyDictionary[asyncio.Queue[tuple[int, Event]], _Ended] = (
+            WeakKeyDictionary()
+        )
 
     def refused(self, loaded: Loaded | None, outcome: str) -> None:
         """A request that was not admitted, under what is served now."""
-        labels = Labels() if loaded is None else Labels(loaded.pair, loaded.default.name)
+        arm = None if loaded is None else loaded.default
+        labels = Labels() if arm is None else Labels(arm.pair, arm.name)
         self._metrics.request(labels, outcome)
 
     def ended(self, ticket: Ticket, last: Event) -> None:
-        """A request that was admitted."""
+        """An answer has ended."""
         if not ticket.counted:
             return
         assert last.counts is not None
         arm, queue_seconds = ticket.arm, ticket.waiting_seconds + last.queue_seconds
         labels = Labels(arm.pair, arm.name, ticket.request.adapter or "")
         outcome = ticket.outcome(last)
-        self._metrics.request(labels, outcome)
-        self._metrics.exchange(
-            labels,
-            last.counts,
-            latency_seconds=self._clock() - ticket.arrived,
-            first_token_seconds=ticket.first_token_seconds,
-            queue_seconds=queue_seconds,
-        )
+        self._metrics.answer(labels, last.counts)
+        self._request(ticket, labels, outcome, queue_seconds)
         capture = self._capture
         exchange = Exchange(
             id=ticket.request.id,
             pair=arm.pair,
-            release=ticket.loaded.host.release.digest,
+            release=ticket.release,
             drafter=arm.name,
             draft_len=ticket.draft_len,
             started=ticket.started,
@@ -75,6 +90,24 @@ class Accounting:
             completion_ids=tuple(ticket.emitted) if capture else None,
         )
         self._log(exchange)
+
+    def _request(self, ticket: Ticket, labels: Labels, outcome: str, queue_seconds: float) -> None:
+        """Count the request that the ticket's answer is to, if no other answer is still due."""
+        ended = self._ended.setdefault(ticket.events, _Ended())
+        ended.outcomes.append(outcome)
+        ended.queue_seconds.append(queue_seconds)
+        if ticket.first_token_seconds is not None:
+            ended.first_token_seconds.append(ticket.first_token_seconds)
+        if len(ended.outcomes) < ticket.answers:
+            return
+        del self._ended[ticket.events]
+        self._metrics.request(labels, max(ended.outcomes, key=OUTCOMES.index))
+        self._metrics.times(
+            labels,
+            latency_seconds=self._clock() - ticket.arrived,
+            first_token_seconds=min(ended.first_token_seconds, default=None),
+            queue_seconds=min(ended.queue_seconds),
+        )
 
     def _log(self, exchange: Exchange) -> None:
         """A full disk costs log lines, never an answer; it is said once until it works again."""

@@ -48,6 +48,17 @@ class Admission:
         self._settings, self._worker, self._available = settings, worker, available
         self._short, self._long = Aside("paceline-tokenise"), Aside("paceline-tokenise-long")
 
+    def expect(self, body_bytes: int) -> None:
+        """Before a body of so many bytes is read: whether there can be room for what it says.
+
+        Raises QueueFullError, and what `available` raises.
+        """
+        loaded = self._available()
+        # A short one costs little to be read, and may say little.
+        long = body_bytes > LONG_BYTES
+        with self._worker.room(min(body_bytes // LIKELY_BYTES, loaded.max_len) if long else 1):
+            pass
+
     async def admit(self, ask: Ask, *, arrived: float, tenant: str) -> Group:
         """Queue a request that came when the worker's clock said `arrived`: all of it or nothing.
 
@@ -55,8 +66,8 @@ class Admission:
         """
         loaded = self._available()
         self._check(ask, loaded)
-        seconds = self._settings.deadline_seconds
-        with self._worker.room(_likely_tokens(ask, loaded)):
+        seconds, likely = self._settings.deadline_seconds, _likely_tokens(ask, loaded)
+        with self._worker.room(likely):
             while True:
                 left = arrived + seconds - self._worker.clock()
                 prompts = await self._encoded(ask, loaded, left)
@@ -66,7 +77,11 @@ class Admission:
                 loaded = current  # swapped meanwhile, and with it perhaps the tokens
                 self._check(ask, loaded)
             requests = self._requests(ask, loaded, prompts, tenant)
-            return self._worker.submit(requests, loaded, arrived=arrived, deadline_seconds=seconds)
+        tokens = sum(len(request.prompt_ids) + request.max_tokens for request in requests)
+        if tokens > likely:  # a text of few bytes a token: it held too little room
+            with self._worker.room(tokens):
+                pass
+        return self._worker.submit(requests, loaded, arrived=arrived, deadline_seconds=seconds)
 
     def close(self) -> None:
         self._short.close()

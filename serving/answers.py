@@ -37,7 +37,7 @@ class Answer:
 
     @classmethod
     def to(cls, ask: Ask, group: Group, model: str) -> Answer:
-        text = group.loaded.text
+        text = group.tickets[0].text
         choices = tuple(Choice.to(ask, text) for _ in group.tickets)
         return cls(ask, group, ask.model or model, choices)
 
@@ -121,5 +121,5 @@ class Answer:
             "object": kind,
             "created": int(self.group.tickets[0].started),
             "model": self.model,
-            "system_fingerprint": self.group.loaded.pair,
+            "system_fingerprint": self.group.tickets[0].pair,
         }

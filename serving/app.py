@@ -6,7 +6,6 @@ one of `doors`.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,14 +22,22 @@ from serving.bodies import Ask, read_body, read_chat, read_completion
 from serving.doors import Doors, Handler
 from serving.errors import DEADLINE, FAULT, Failure
 from serving.fields import BadRequest
+from serving.leaving import unless_gone
 from serving.openapi import document
 from serving.parameters import Bounds
-from serving.reading import read_bytes
+from serving.reading import Bodies, read_bytes, stated_bytes
 from serving.replies import Reply, failed, json_response
 from serving.service import Service, UnavailableError
-from serving.tickets import DeadlineError, QueueFullError
+from serving.tickets import DeadlineError, Group, QueueFullError
 
-log = logging.getLogger("paceline.serving")
+# How a request is counted that was not admitted; `error` for a fault of ours.
+NOT_ADMITTED: dict[type[Exception], str] = {
+    BadRequest: "invalid",
+    QueueFullError: "rejected",
+    UnavailableError: "unavailable",
+    DeadlineError: "deadline",
+    ClientDisconnect: "cancelled",
+}
 
 
 def create_app(
@@ -97,19 +104,26 @@ def _health_routes(service: Service) -> list[Route]:
 def _api_routes(service: Service, doors: Doors, crowded: Callable[[], bool]) -> list[Route]:
     settings, begun = service.settings, int(time.time())
     bounds = Bounds(messages=settings.most_messages, context=settings.max_context)
+    bodies = Bodies(settings.body_bytes)
+
+    async def admitted(
+        request: Request, read: Callable[[dict[str, Any], Bounds], Ask]
+    ) -> tuple[Ask, Group]:
+        arrived = service.worker.clock()
+        if crowded():
+            raise UnavailableError("too many connections are open", 1)
+        service.expect(stated_bytes(request))
+        with bodies.room() as grown:
+            ask = read(read_body(await read_bytes(request, settings.body_bytes, grown)), bounds)
+            admitting = service.admit(ask, arrived=arrived, tenant=request.state.tenant)
+            return ask, await unless_gone(request.receive, admitting)
 
     def completions(read: Callable[[dict[str, Any], Bounds], Ask]) -> Handler:
         async def handle(request: Request) -> Response:
-            arrived = service.worker.clock()
-            if crowded():
-                service.refused("rejected")
-                raise UnavailableError("too many connections are open", 1)
             try:
-                body = await read_bytes(request, settings.body_bytes)
-                ask = read(read_body(body), bounds)
-                group = await service.admit(ask, arrived=arrived, tenant=request.state.tenant)
-            except BadRequest:
-                service.refused("invalid")
+                ask, group = await admitted(request, read)
+            except Exception as error:
+                service.refused(NOT_ADMITTED.get(type(error), "error"))
                 raise
             return Reply.to(ask, group, settings.model, coalesce_tokens=settings.coalesce_tokens)
 

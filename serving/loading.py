@@ -79,6 +79,10 @@ class Loaded:
     _faults: Mapping[str, deque[DrafterFault]] = field(default_factory=dict)
     _engine: Engine | None = None
     _on_fault: OnFault | None = None
+    paced: bool = field(init=False)  # its engine can adapt K, whatever an operator fixed it at
+
+    def __post_init__(self) -> None:
+        self.paced = self.adaptive
 
     @classmethod
     def prepare(
@@ -185,7 +189,7 @@ class Loaded:
             drafters,
             default=self.default.name,
             draft_len=self.draft_len,
-            adaptive=self.adaptive,
+            adaptive=self.paced,
             slots=self.slots,
             max_len=self.max_len,
             token_count=self.host.token_count,

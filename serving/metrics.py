@@ -31,9 +31,9 @@ BY_WORD = (
     ("drafter_faults", "Times that a drafter failed and plain decoding went on.", "kind", "faults"),
 )
 HISTOGRAMS = (
-    ("request_latency", "From arrival to the last token.", "latency"),
-    ("first_token", "From arrival to the first token.", "first_token"),
-    ("queue_wait", "From arrival to a slot.", "queue_wait"),
+    ("request_latency", "From a request's arrival to its last token.", "latency"),
+    ("first_token", "From a request's arrival to its first token.", "first_token"),
+    ("queue_wait", "From a request's arrival to its first slot.", "queue_wait"),
 )
 
 
@@ -58,18 +58,20 @@ class Metrics(Collector):
         faults = self._series.of(labels).faults
         faults[kind] = faults.get(kind, 0) + 1
 
-    def exchange(
+    def answer(self, labels: Labels, counts: Counts) -> None:
+        """Count what one answer cost, when it has ended."""
+        self._series.of(labels).counts += counts
+
+    def times(
         self,
         labels: Labels,
-        counts: Counts,
         *,
         latency_seconds: float,
         first_token_seconds: float | None,
         queue_seconds: float,
     ) -> None:
-        """Count what one request cost, when it has ended."""
+        """Count how long one request took, when it has ended."""
         series = self._series.of(labels)
-        series.counts += counts
         series.latency.observe(latency_seconds)
         series.queue_wait.observe(queue_seconds)
         if first_token_seconds is not None:

@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 async def in_passing_thread(work: Callable[[], R]) -> R:
-    """The result of `work`, run in a thread of its own; raises what it raises.
+    """The result of `work`, run in a thread of its own; raises what it raises, `raisable`.
 
     Cancelling the wait does not stop the work.
     """
@@ -54,12 +54,20 @@ class Aside:
             del run  # while it waits for the next it would hold a pair that is to be let go
 
 
+def raisable(error: BaseException) -> Exception:
+    """`error`, or what stands for one that no `except Exception` would stop: a panic of a library
+    in Rust, say, which must not end whoever waits. Without its words, which may be a client's."""
+    if isinstance(error, Exception):
+        return error
+    return RuntimeError(f"{type(error).__name__} was raised by what ran aside")
+
+
 def _awaited(work: Callable[[], R]) -> tuple[asyncio.Future[R], Callable[[], None]]:
     """A future of the running loop, and what fulfils it from any thread."""
     loop = asyncio.get_running_loop()
     result: asyncio.Future[R] = loop.create_future()
 
-    def settle(value: R | None, error: BaseException | None) -> None:
+    def settle(value: R | None, error: Exception | None) -> None:
         if result.cancelled():
             return
         if error is not None:
@@ -74,7 +82,7 @@ def _awaited(work: Callable[[], R]) -> tuple[asyncio.Future[R], Callable[[], Non
         try:
             value = work()
         except BaseException as raised:  # the waiting side raises it
-            error = raised
+            error = raisable(raised)
         try:
             loop.call_soon_threadsafe(settle, value, error)
         except RuntimeError:  # the loop has ended: nobody waits

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import weakref
 from contextlib import suppress
 
 from serving.lanes import LaneError
@@ -90,18 +91,21 @@ async def _answer(worker: Worker, loaded: Loaded, name: str) -> Event:
 
 async def heal(worker: Worker, loaded: Loaded, *, seconds: float) -> None:
     """Try a pair that has stopped answering until it answers again, or is replaced."""
-    pause = FIRST_PAUSE_SECONDS
+    pause, ill = FIRST_PAUSE_SECONDS, weakref.ref(loaded)
+    del loaded  # between two tries nothing here keeps it in memory
     while True:
         await asyncio.sleep(pause)
-        if worker.current is not loaded:
+        current = worker.current
+        if current is None or current is not ill():
             return
         with suppress(ProbeError, TimeoutError, LaneError):
             async with asyncio.timeout(seconds):
-                if await _revived(worker, loaded):
-                    await probe(worker, loaded, loaded.default.name)
-                    worker.answers(loaded)
-                    log.warning("pair %s answers again", loaded.pair)
+                if await _revived(worker, current):
+                    await probe(worker, current, current.default.name)
+                    worker.answers(current)
+                    log.warning("pair %s answers again", current.pair)
                     return
+        del current
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 

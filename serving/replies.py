@@ -17,7 +17,10 @@ from serving.answers import Answer, Body, to_json
 from serving.bodies import Ask
 from serving.choices import Piece
 from serving.coalescing import Coalescing
+from serving.edge import where
 from serving.errors import CUT_SHORT, DEADLINE, ENGINE_FAILED, NOT_WRITTEN, Failure
+from serving.lanes import told
+from serving.leaving import disconnected
 from serving.tickets import DeadlineError, Group
 from speculation.sequence import Event
 
@@ -77,7 +80,7 @@ class Reply(Response):
                 await send(message)
 
         work = asyncio.ensure_future(self._work(scope, receive, bounded))
-        gone = asyncio.ensure_future(_disconnected(receive))
+        gone = asyncio.ensure_future(disconnected(receive))
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -94,8 +97,13 @@ class Reply(Response):
             await self._fail(cut.failure, scope, receive, send)
         except (OSError, TimeoutError):  # the connection broke while we wrote, or nobody reads it
             pass
-        except Exception:  # the edge: one request's fault must not reach another's
-            log.exception("request %s could not be answered", self.answer.id)
+        except Exception as error:  # the edge: one request's fault must not reach another's
+            log.error(
+                "request %s could not be answered: %s\n%s",
+                self.answer.id,
+                told(error),
+                where(error),
+            )
             await self._fail(NOT_WRITTEN, scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -171,8 +179,3 @@ class Reply(Response):
     async def _chunk(self, send: Send, body: Body) -> None:
         line = b"data: " + to_json(body) + b"\n\n"
         await send({"type": "http.response.body", "body": line, "more_body": True})
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

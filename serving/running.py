@@ -23,6 +23,7 @@ from monitoring.outbox import Outbox
 from registry.remote import champion, download
 from serving.app import create_app
 from serving.connections import bounded
+from serving.edge import Edge, unheard
 from serving.inflight import InFlight
 from serving.metrics import Metrics
 from serving.retention import retained
@@ -60,6 +61,7 @@ class Running(uvicorn.Server):
     async def main(self) -> int:
         """Serve until a signal or a fatal fault; the exit code. Raises what loading raised."""
         self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(unheard)
         settings = self.settings
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
@@ -72,7 +74,8 @@ class Running(uvicorn.Server):
         service = Service(settings, Metrics(CollectorRegistry()), exchanges, outbox)
         self.service = service
         port = None if self.admin is None else int(self.admin.getsockname()[1])
-        self._replies = InFlight(create_app(service, admin_port=port, crowded=self._crowded))
+        app = create_app(service, admin_port=port, crowded=self._crowded)
+        self._replies = InFlight(Edge(app))
         config = uvicorn.Config(
             self._replies,
             http=bounded(settings.connections),
@@ -80,6 +83,9 @@ class Running(uvicorn.Server):
             log_config=None,
             access_log=False,  # counts say as much, and paths of requests are their clients' own
             lifespan="off",
+            # Else the environment says who may write where a request came from, and the admin side
+            # believes that where no key is set.
+            forwarded_allow_ips=["127.0.0.1", "::1"],
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=CLOSE_SECONDS,
             server_header=False,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -25,11 +26,12 @@ from serving.metrics import Metrics
 from serving.passing import in_passing_thread
 from serving.probing import heal, warm
 from serving.settings import ServeSettings
-from serving.tickets import DeadlineError, Group, QueueFullError
+from serving.tickets import Group
 from serving.worker import STUCK_SECONDS, Worker
 
 log = logging.getLogger("paceline.serving")
 
+NOTHING = "no pair is loaded yet"
 LOADING_RETRY_SECONDS = 5
 FAILING_RETRY_SECONDS = 5
 LOST_SECONDS = 5.0  # for requests that were cancelled to end; an engine that hangs never ends them
@@ -70,9 +72,11 @@ class Service:
         self.ending = False  # draining is for good: the process was told to end
         self.hurry: Callable[[], None] | None = None  # of a following server: an operator asks
         self.nudge: Callable[[], None] | None = None  # the same, and what was refused stays so
+        self.nothing = NOTHING  # why, while nothing is served; a follower may know better
         self._following: Callable[[], dict[str, Any]] | None = None
         self._held: tuple[str, int] | None = None  # why nothing is taken for now, come back in
         self._healing: asyncio.Task[None] | None = None
+        self._ill: Callable[[], Loaded | None] = lambda: None  # which pair that is for
 
     @property
     def unlogged(self) -> int:
@@ -130,7 +134,7 @@ class Service:
             told |= {
                 "pair": loaded.pair,
                 "version": loaded.version,
-                "verified": loaded.default.verified,
+                "verified": loaded.own.verified,
                 "release": loaded.host.release.digest,
                 "target": str(loaded.host.folder),
                 "drafter": loaded.default.name,
@@ -167,26 +171,24 @@ class Service:
         finally:
             self._held = before
 
+    def expect(self, body_bytes: int) -> None:
+        """Turn a request away whose body of so many bytes need not be read for it.
+
+        Raises UnavailableError, QueueFullError.
+        """
+        self._admission.expect(body_bytes)
+
     async def admit(self, ask: Ask, *, arrived: float | None = None, tenant: str = "") -> Group:
         """Queue a request that came when the worker's clock said `arrived`; None: now.
 
         Raises UnavailableError, BadRequest, QueueFullError, DeadlineError.
         """
         arrived = self.worker.clock() if arrived is None else arrived
-        try:
-            return await self._admission.admit(ask, arrived=arrived, tenant=tenant)
-        except UnavailableError:
-            self.refused("unavailable")
-            raise
-        except QueueFullError:
-            self.refused("rejected")
-            raise
-        except DeadlineError:
-            self.refused("deadline")
-            raise
+        return await self._admission.admit(ask, arrived=arrived, tenant=tenant)
 
     def refused(self, outcome: str) -> None:
-        """Count a request that was not admitted, under what is served now."""
+        """Count a request that was not admitted, under what is served now. Whoever refused it says
+        so, once."""
         self._accounting.refused(self.worker.current, outcome)
 
     async def drain(self) -> None:
@@ -222,7 +224,7 @@ class Service:
         if self._held is not None:
             return UnavailableError(*self._held)
         if self.worker.current is None:
-            return UnavailableError("no pair is loaded yet", LOADING_RETRY_SECONDS)
+            return UnavailableError(self.nothing, LOADING_RETRY_SECONDS)
         return None
 
     def _available(self) -> Loaded:
@@ -235,7 +237,11 @@ class Service:
         """A pair has stopped answering. One that is not served any more is not missed."""
         if loaded is not self.worker.current:
             return
-        if self._healing is None or self._healing.done():
-            self._healing = asyncio.ensure_future(
-                heal(self.worker, loaded, seconds=self.settings.probe_seconds)
-            )
+        if self._healing is not None and not self._healing.done():
+            if self._ill() is loaded:
+                return
+            self._healing.cancel()  # that of the pair before: nobody waits for it any more
+        self._ill = weakref.ref(loaded)
+        self._healing = asyncio.ensure_future(
+            heal(self.worker, loaded, seconds=self.settings.probe_seconds)
+        )

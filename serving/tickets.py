@@ -15,6 +15,7 @@ from typing import Literal
 
 from serving.arms import Arm
 from serving.loading import Loaded
+from serving.text import Text
 from speculation.sequence import Event, Request
 
 Why = Literal["gone", "deadline", "ended"]  # its client left, its time is over, the server ends
@@ -37,11 +38,12 @@ class Ticket:
     """One answer on its way: the event loop's handle on it."""
 
     request: Request
-    loaded: Loaded  # the pair it began with, and ends with
+    loaded: Loaded | None  # the pair it began with, and ends with; None once it has ended
     started: float  # seconds since the epoch
     arrived: float  # the clock's seconds
     events: asyncio.Queue[tuple[int, Event]] = field(default_factory=asyncio.Queue)  # its group's
     place: int = 0  # in its group
+    answers: int = 1  # in its group, this one among them
     counted: bool = True  # a probe's is not
     waiting_seconds: float = 0.0  # before the engine had it
     first_token_seconds: float | None = None  # from arrival
@@ -49,12 +51,21 @@ class Ticket:
     ended: bool = False
     left: Why | None = None  # why it was given up, if it was
     emitted: list[int] = field(default_factory=list)  # token ids so far
+    # What is said of it later, without the pair: fixed now, for an operator may steer.
+    pair: str = field(init=False)
+    release: str = field(init=False)  # digest
+    arm: Arm = field(init=False)
+    text: Text = field(init=False)
     draft_len: int = field(init=False)  # the K asked for, or configured; its pace may take less
 
     def __post_init__(self) -> None:
-        asked = self.request.draft_len
-        # Of an arm without a draft 0, whatever was asked for. Fixed now: an operator may steer.
-        known = self.loaded.draft_len if asked is None else asked
+        loaded, asked = self.loaded, self.request.draft_len
+        assert loaded is not None
+        name = self.request.drafter
+        self.arm = loaded.default if name is None else loaded.arms[name]
+        self.pair, self.release, self.text = loaded.pair, loaded.host.release.digest, loaded.text
+        # Of an arm without a draft 0, whatever was asked for.
+        known = loaded.draft_len if asked is None else asked
         self.draft_len = 0 if self.arm.kind == "none" else known
 
     @property
@@ -68,10 +79,10 @@ class Ticket:
         read = 0 if self.first_token_seconds is None else len(self.request.prompt_ids)
         return self.tokens - read - len(self.emitted)
 
-    @property
-    def arm(self) -> Arm:
-        name = self.request.drafter
-        return self.loaded.default if name is None else self.loaded.arms[name]
+    def end(self) -> None:
+        """It has its last event. Its client may take minutes to read that, and the memory of its
+        pair may be wanted for the next."""
+        self.ended, self.loaded = True, None
 
     def outcome(self, last: Event) -> str:
         """The one word for how it ended; `last` is what the engine says.
@@ -91,11 +102,6 @@ class Group:
     until: float  # the clock's seconds: arrival and the deadline
     cancel: Callable[[Ticket], None]
     clock: Callable[[], float] = time.monotonic
-
-    @property
-    def loaded(self) -> Loaded:
-        """The pair that all of it began with, and ends with."""
-        return self.tickets[0].loaded
 
     @property
     def ended(self) -> bool:

@@ -31,7 +31,7 @@ def usage(tickets: Sequence[Ticket], lasts: Sequence[Event], n: int) -> dict[str
         "paceline": {
             "pair": ticket.arm.pair,
             "drafter": ticket.arm.name,
-            "release": ticket.loaded.host.release.digest,
+            "release": ticket.release,
             "adapter": ticket.request.adapter,
             "draft_len": ticket.draft_len,
             # Without a K of its own a request's rounds draft what pays, up to that.

@@ -17,8 +17,10 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from serving.drain_rate import DrainRate, seconds_until
-from serving.lanes import ANSWERED, Lanes, OnFault, Post
+from serving.edge import where
+from serving.lanes import ANSWERED, Lanes, OnFault, Post, told
 from serving.loading import Loaded
+from serving.passing import raisable
 from serving.tickets import Group, QueueFullError, Ticket
 from speculation.records import Counts
 from speculation.sequence import Event, Request
@@ -129,7 +131,7 @@ class Worker:
         started = time.time() - (now - arrived)
         events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
         tickets = tuple(
-            Ticket(request, loaded, started, arrived, events, place, counted=counted)
+            Ticket(request, loaded, started, arrived, events, place, len(requests), counted=counted)
             for place, request in enumerate(requests)
         )
         self._idle.clear()
@@ -158,8 +160,8 @@ class Worker:
             try:
                 self._lanes.alone()
                 result = job()
-            except Exception as error:  # it is raised where the job was asked for
-                self._tell(partial(_fail, future, error))
+            except BaseException as error:  # it is raised where the job was asked for
+                self._tell(partial(_fail, future, raisable(error)))
             else:
                 self._tell(partial(_fulfil, future, result))
 
@@ -248,7 +250,7 @@ class Worker:
         if event.outcome in ANSWERED:  # what it did not need is not to be waited for either
             done += ticket.request.max_tokens - len(ticket.emitted)
         self._rate.done(done)
-        ticket.ended = True
+        ticket.end()
         ticket.events.put_nowait((ticket.place, event))
         self.tickets.discard(ticket)
         if not self.tickets:
@@ -256,8 +258,9 @@ class Worker:
             self._rate.idle()
         try:
             self._ended(ticket, event)
-        except Exception:  # counting one must not cost the others their answers
-            log.exception("request %s could not be counted", ticket.request.id)
+        except Exception as error:  # counting one must not cost the others their answers
+            named = ticket.request.id
+            log.error("request %s could not be counted: %s\n%s", named, told(error), where(error))
 
     def _lane_failed(self, loaded: Loaded, why: str, mended: bool) -> None:
         self._failing[loaded] = why, mended

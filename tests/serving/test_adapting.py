@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from serving.service import UnavailableError
 from serving.settings import ServeSettings
+from serving.steering import steered
+from tests.serving.fakes import FakePair
 from tests.serving.served import Served, serving
 
 BODY = {"prompt": "the quick brown fox the quick brown", "max_tokens": 30, "temperature": 0}
@@ -56,3 +61,60 @@ def test_a_seed_keeps_the_configured_k_and_a_trial_its_own(adaptive: Served, tri
         assert found["drafted"] >= found["rounds"] * k - k * (k - 1) / 2
     assert not trial.loaded.engine.paces
     assert trial.client.get("/admin/pair").json()["drafters"]["candidate"]["pace"] is None
+
+
+def test_k_that_cannot_adapt_is_not_said_to(trial: Served) -> None:
+    answer = trial.client.patch("/admin/pair", json={"draft_len": None})
+    assert answer.status_code == 400
+    assert "does not adapt" in answer.json()["error"]["message"]
+    assert trial.client.get("/admin/pair").json()["adaptive"] is False
+
+
+def test_k_adapts_again_though_the_engine_was_made_anew_while_it_was_fixed(
+    adaptive: Served,
+) -> None:
+    service, loaded = adaptive.running.service, adaptive.loaded
+    assert service is not None
+    assert adaptive.running._loop is not None
+    assert adaptive.client.patch("/admin/pair", json={"draft_len": 2}).json()["draft_len"] == 2
+    anew = service.worker.call(loaded.restart)
+    asyncio.run_coroutine_threadsafe(anew, adaptive.running._loop).result(20)
+    assert usage(adaptive)["draft_len"] == 2
+    told = adaptive.client.patch("/admin/pair", json={"draft_len": None}).json()
+    assert told["adaptive"] is True
+    assert told["drafters"]["head"]["pace"] is not None
+
+
+class Steered(FakePair):
+    """Notes how it is steered."""
+
+    paced = True
+    turned: tuple[str, int | None] | None = None
+
+    def steer(self, drafter: str, draft_len: int | None) -> None:
+        self.turned = drafter, draft_len
+
+
+@pytest.mark.parametrize("then", ["new", None])
+def test_a_turn_while_pairs_are_swapped_turns_the_one_that_serves_or_says_that_none_does(
+    then: str | None,
+) -> None:
+    old, new = Steered(pair="old"), Steered(pair="new")
+    worker: Any = SimpleNamespace(current=old)
+
+    async def call(turn: Callable[[], None]) -> None:
+        turn()
+        worker.current = new if then else None
+
+    worker.call = call
+    service: Any = SimpleNamespace(worker=worker)
+
+    def turn() -> None:
+        asyncio.run(steered(service, None, 2, said=True))
+
+    if then is None:
+        with pytest.raises(UnavailableError):
+            turn()
+    else:
+        turn()
+        assert new.turned == ("head", 2)

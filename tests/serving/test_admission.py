@@ -110,6 +110,25 @@ def test_a_full_queue_turns_away_before_a_text_is_cut_up(watched: Watched) -> No
     run([held(watched)], job, queue_tokens=480)
 
 
+def test_a_text_of_few_bytes_a_token_is_asked_again_once_its_tokens_are_known(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched, "encode", lambda text: (9,) * 10 * len(text))
+
+    async def job(enter: Enter, worker: Worker) -> None:
+        watched.go.clear()
+        for _ in range(2):
+            await enter(replace(ASK, prompts=((9,),), max_tokens=20))
+        with pytest.raises(QueueFullError):
+            await enter(replace(ASK, prompts=("dense",)))
+        assert worker.waiting_tokens == 42
+        await enter(replace(ASK, prompts=("d",)))  # 15 tokens
+        watched.go.set()
+        await worker.drained()
+
+    run([held(watched)], job, queue_tokens=62)
+
+
 def test_who_comes_at_once_to_free_slots_is_let_in_whatever_it_costs(watched: Watched) -> None:
     async def job(enter: Enter, worker: Worker) -> None:
         asks = [enter(replace(ASK, max_tokens=90)) for _ in range(5)]
@@ -197,7 +216,7 @@ def test_a_swap_while_a_text_is_cut_up_cuts_it_up_for_the_new_pair(watched: Watc
         await asyncio.sleep(0.01)
         worker.switch(new.loaded)
         watched.go.set()
-        assert (await asked).loaded is new.loaded
+        assert (await asked).tickets[0].pair == "new"
         assert watched.cut == ["the fox"] * 2
 
     run([old, new], job)

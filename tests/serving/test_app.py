@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from monitoring.exchanges import read_exchanges
+from serving import app
+from serving.accounting import Accounting
+from serving.choices import Choice
 from serving.loading import Host
 from serving.settings import ServeSettings
+from serving.text import Text
+from speculation.engine import Engine
 from speculation.records import Exchange
 from tests.serving.served import Served, serving
 
@@ -103,21 +109,84 @@ def test_what_was_served_is_in_the_log_and_in_the_metrics(server: Served) -> Non
 
 
 def test_no_word_of_a_prompt_reaches_the_log_the_metrics_or_the_disk(
-    own: Callable[..., ServeSettings], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    own: Callable[..., ServeSettings],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level("DEBUG")
     secret = "xylophone"
-    with serving(own()) as served:
-        for body in (
-            {"prompt": secret, "max_tokens": 3, "stop": secret},
-            {"prompt": secret, "max_tokens": 3, "seed": secret},
-            {"prompt": secret, "max_tokens": 5000},
+    body = {"prompt": secret, "max_tokens": 3}
+
+    def fails(*_: object, **__: object) -> Any:
+        raise RuntimeError(secret)
+
+    with serving(own(draft="none")) as served:
+        said = [
+            served.client.post(COMPLETIONS, json=body | more)
+            for more in ({"stop": secret}, {"seed": secret}, {"max_tokens": 5000})
+        ]
+        for owner, name in (
+            (app, "read_body"),
+            (Text, "encode"),
+            (Engine, "submit"),
+            (Engine, "step"),
+            (Choice, "take"),
+            (Accounting, "ended"),
         ):
-            served.client.post(COMPLETIONS, json=body)
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, name, fails)
+                said.append(served.client.post(COMPLETIONS, json=body))
+        with monkeypatch.context() as patch:
+            patch.setattr(served.loaded.text.tokenizer, "apply_chat_template", fails)
+            messages = [{"role": "user", "content": secret}]
+            said.append(served.client.post(CHAT, json={"messages": messages}))
+        assert served.running.service is not None
+        admission = served.running.service._admission
+        with monkeypatch.context() as patch:
+            soon = replace(served.running.settings, deadline_seconds=0.1)
+            patch.setattr(admission, "_settings", soon)
+            served.slow(0.02)
+            said.append(served.client.post(COMPLETIONS, json=body | {"max_tokens": 100}))
+        host = httpx.URL(served.url)
+        leaving = http.client.HTTPConnection(host.host, host.port or 0)
+        leaving.request("POST", COMPLETIONS, json.dumps(body | {"max_tokens": 900}))
+        served.until(partial(running, served, 1))
+        leaving.sock.shutdown(socket.SHUT_RDWR)
+        leaving.close()
+        served.until(partial(running, served, 0))
         pages = [served.client.get(path).text for path in ("/metrics", "/admin/pair")]
-    stored = [path.read_text() for path in tmp_path.rglob("*.jsonl")]
-    assert stored
-    assert not any(secret in text for text in [caplog.text, *pages, *stored])
+    assert [answer.status_code for answer in said] == [
+        *(200, 400, 400),
+        *(500, 500, 500, 500, 500, 200),
+        *(400, 504),
+    ]
+    assert caplog.text.count("RuntimeError") >= 6  # each fault was told, by its kind
+    assert secret not in caplog.text
+    assert not any(secret in page for page in pages)
+    stored = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(b"deadline" in content for content in stored)
+    assert not any(secret.encode() in content for content in stored)
+
+
+def test_a_request_is_counted_once_whatever_it_asked_for_and_however_it_ends(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "paceline_requests_total"
+    before, lines = metric(server, name), len(server.client.get("/admin/exchanges").text.split())
+    several = {"prompt": ["the fox", "a dog"], "n": 2, "max_tokens": 2}
+    assert server.client.post(COMPLETIONS, json=several).status_code == 200
+    assert metric(server, name) == before + 1
+    assert len(server.client.get("/admin/exchanges").text.split()) == lines + 4
+    errors = metric(server, name, outcome="error")
+
+    def fails(raw: bytes) -> Any:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(app, "read_body", fails)
+    assert server.client.post(COMPLETIONS, json=several).status_code == 500
+    assert metric(server, name, outcome="error") == errors + 1
+    assert metric(server, name) == before + 2
 
 
 def test_token_ids_are_kept_only_where_capture_is_on(
@@ -162,16 +231,22 @@ def test_a_full_queue_is_said_at_once_and_when_to_come_back(
 
     with serving(own(max_slots=1, draft="none", max_context=1000, queue_tokens=40)) as served:
         served.slow(0.01)
-        threads = [threading.Thread(target=post, args=(served, n)) for n in (20, 25)]
+        threads = [threading.Thread(target=post, args=(served, n)) for n in (40, 20)]
         for count, thread in enumerate(threads, start=1):
             thread.start()
             served.until(partial(running, served, count))
         begun = time.monotonic()
         refused = served.client.post(COMPLETIONS, json={"prompt": [9], "max_tokens": 20})
         took = time.monotonic() - begun
+        head = f"POST {COMPLETIONS} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4000000\r\n\r\n"
+        host = httpx.URL(served.url)
+        with socket.create_connection((host.host, host.port or 0), timeout=10) as long:
+            long.sendall(head.encode())
+            status = long.makefile("rb").readline()  # before a byte of its body is there
         for thread in threads:
             thread.join()
-        assert metric(served, "paceline_requests_total", outcome="rejected") == 1
+        assert metric(served, "paceline_requests_total", outcome="rejected") == 2
+    assert b" 429 " in status
     assert refused.status_code == 429
     assert 1 <= int(refused.headers["retry-after"]) <= 60
     assert refused.json()["error"]["code"] == "queue_full"

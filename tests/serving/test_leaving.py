@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from serving.settings import ServeSettings
+from serving.text import Text
 from speculation.sequence import Event
 from tests.serving.served import Served, serving
 
@@ -66,6 +69,13 @@ def ask(served: Served, **more: Any) -> socket.socket:
     return connection
 
 
+def cancelled(served: Served) -> float:
+    """Requests that are counted so."""
+    page = served.client.get("/metrics").text
+    counted = re.findall(r"requests_total\{.*cancelled.*\} ([0-9.]+)", page)
+    return sum(map(float, counted))
+
+
 def running(served: Served) -> int:
     assert served.running.service is not None
     return served.running.service.worker.running
@@ -92,3 +102,27 @@ def test_nothing_is_decoded_for_a_client_that_has_left(
     for other in others:
         other.close()
     served.until(lambda: running(served) == 0 and steps.rows == 0)
+
+
+def test_a_client_that_leaves_while_its_text_is_cut_up_leaves_its_place_at_once(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert served.running.service is not None
+    worker, go, encode = served.running.service.worker, threading.Event(), Text.encode
+
+    def held(text: Text, words: str) -> tuple[int, ...]:
+        go.wait(20)
+        return encode(text, words)
+
+    monkeypatch.setattr(Text, "encode", held)
+    before = cancelled(served)
+    try:
+        leaving = ask(served, prompt="the fox")
+        served.until(lambda: worker.waiting_tokens > 0)
+        leaving.close()
+        served.until(lambda: worker.waiting_tokens == 0)
+        assert not go.is_set()
+        assert running(served) == 0
+    finally:
+        go.set()
+    assert cancelled(served) == before + 1

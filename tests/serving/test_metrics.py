@@ -25,9 +25,8 @@ def use(metrics: Metrics, pair: str, drafter: str = "head", adapter: str = "") -
     labels = Labels(pair, drafter, adapter)
     metrics.request(labels, "stop")
     metrics.fault(labels, "raised")
-    metrics.exchange(
-        labels, COUNTS, latency_seconds=0.3, first_token_seconds=0.02, queue_seconds=0.0
-    )
+    metrics.answer(labels, COUNTS)
+    metrics.times(labels, latency_seconds=0.3, first_token_seconds=0.02, queue_seconds=0.0)
 
 
 def sums(metrics: Metrics) -> dict[str, float]:

@@ -17,6 +17,7 @@ SLOTS, QUEUE_TOKENS, TOKENS = 4, 900, 60
 CLIENTS = 10 * (SLOTS + QUEUE_TOKENS // (TOKENS + 1))
 SECONDS = 20.0
 GROWN_BYTES = 20 * 2**20
+LONG_BODIES, LONG_BYTES = 50, 4_000_000
 
 
 async def crowd(url: str, *, clients: int, seconds: float) -> list[tuple[int, float, str]]:
@@ -65,6 +66,42 @@ def test_ten_times_the_load_is_turned_away_and_the_memory_stays(served: Child) -
     assert len(refused) > statuses.count(200) > 20
     assert all(retry.isdigit() and 1 <= int(retry) <= 60 for _, retry in refused)
     assert grown < GROWN_BYTES
+
+
+@pytest.mark.slow
+def test_long_bodies_at_a_full_queue_are_turned_away_unread(
+    target_folder: Path, tmp_path: Path
+) -> None:
+    long = b'{"prompt": "' + b"x" * LONG_BYTES + b'"}'
+    with child(target_folder, tmp_path, draft="none", max_slots=1, queue_tokens=900) as served:
+
+        async def story() -> tuple[set[int], int]:
+            limits = httpx.Limits(max_connections=LONG_BODIES + 2)
+            async with httpx.AsyncClient(
+                base_url=served.url, timeout=120, limits=limits, trust_env=False
+            ) as client:
+                body = {"prompt": [9], "max_tokens": 1000, "temperature": 0}
+                held = []
+                for number in range(2):  # one of them runs
+                    held.append(asyncio.ensure_future(client.post("/v1/completions", json=body)))
+                    while served.gauge("waiting_requests") != number:
+                        await asyncio.sleep(0.02)
+                before = most = served.memory_bytes()
+                asking = asyncio.gather(
+                    *(client.post("/v1/completions", content=long) for _ in range(LONG_BODIES))
+                )
+                while not asking.done():
+                    most = max(most, served.memory_bytes())
+                    await asyncio.sleep(0.01)
+                for one in held:
+                    one.cancel()
+                await asyncio.gather(*held, return_exceptions=True)
+                return {answer.status_code for answer in await asking}, most - before
+
+        statuses, grown = asyncio.run(story())
+    print(f"{LONG_BODIES} bodies of {LONG_BYTES} bytes: {grown / 2**20:.1f} MiB more at most")
+    assert statuses == {429}
+    assert grown < LONG_BODIES * LONG_BYTES / 4
 
 
 @pytest.mark.slow

@@ -1,0 +1,45 @@
+"""The last `except` of a request and of the event loop: a fault is told by its kind and its place.
+
+An exception's own words may hold what was being read or decoded, and so may the arguments that it
+came through, so neither goes anywhere. Knows ASGI and nothing of what is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from typing import Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from serving.lanes import told
+
+log = logging.getLogger("paceline.serving")
+
+
+class Edge:
+    """`app`, which has answered for its faults when they come here: nobody above logs them."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except Exception as error:
+            log.error("a request failed: %s\n%s", told(error), where(error))
+
+
+def where(error: BaseException) -> str:
+    """The lines of code that an error came through; no word of its own."""
+    return "".join(traceback.format_tb(error.__traceback__))
+
+
+def unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """The event loop's handler of what nobody waits for."""
+    error = context.get("exception")
+    if isinstance(error, BaseException):  # the message beside it shows a callback's arguments
+        log.error("something beside the requests failed: %s\n%s", told(error), where(error))
+    else:
+        log.error("the event loop says: %s", context.get("message"))

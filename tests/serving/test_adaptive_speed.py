@@ -1,0 +1,69 @@
+"""A served model whose K adapts is as fast as plain decoding where its draft pays nothing."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from evaluation.statistics import ratio_of_ratios
+from tests.serving.children import child
+from training.corpus import documented, standard_library
+from training.smollm2 import unpack
+
+HEAD = Path(__file__).parents[2] / "examples" / "docstrings" / "draft"
+REQUESTS, BLOCK, LEARNING = 200, 4, 3  # of each way; asked one after the other; blocks not counted
+TOKENS = 32
+MARGIN = 0.97  # what measuring may take of the speed
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack(tmp_path_factory.mktemp("models") / "smollm2")
+
+
+def prompts(draft: str) -> list[str]:
+    """Words in no order for prompt lookup, which finds nothing there; real ones for the head."""
+    chance = random.Random(7)
+    held_out = [entry for entry in documented(standard_library()) if entry.held_out]
+    texts = [entry.prompt for entry in held_out if len(entry.prompt) < 600]
+    chance.shuffle(texts)
+    if draft == "head":
+        return texts[:BLOCK]
+    words = sorted({word for text in texts for word in text.split() if word.isalpha()})
+    return [" ".join(chance.sample(words, 40)) for _ in range(BLOCK)]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("draft", ["ngram", "head"])
+def test_a_k_that_adapts_costs_no_speed(model: Path, tmp_path: Path, draft: str) -> None:
+    ways: dict[str, dict[str, Any]] = {
+        "adapted": {"drafter": draft, "draft_len": None},
+        "plain": {"drafter": "none"},
+    }
+    found: dict[str, tuple[list[int], list[float]]] = {name: ([], []) for name in ways}
+    asked = prompts(draft)
+    named = str(HEAD) if draft == "head" else draft
+    with (
+        child(model, tmp_path, draft=named) as served,
+        httpx.Client(base_url=served.url, timeout=120, trust_env=False) as client,
+    ):
+        for block in range(LEARNING + REQUESTS // BLOCK):
+            for name in sorted(ways, reverse=block % 2 == 1):  # neither is always first
+                client.patch("/admin/pair", json=ways[name]).raise_for_status()
+                tokens, begun = 0, time.perf_counter()
+                for prompt in asked:
+                    body = {"prompt": prompt, "max_tokens": TOKENS}
+                    answer = client.post("/v1/completions", json=body).raise_for_status()
+                    tokens += answer.json()["usage"]["completion_tokens"]
+                if block >= LEARNING:
+                    found[name][0].append(tokens)
+                    found[name][1].append(time.perf_counter() - begun)
+    speed = ratio_of_ratios(*found["adapted"], *found["plain"], alpha=0.05)
+    assert speed is not None
+    print(f"{draft}: {speed.estimate:.3f} ({speed.low:.3f} to {speed.high:.3f}) of plain's speed")
+    assert speed.high >= MARGIN
