@@ -23,10 +23,14 @@ def commit(
     *,
     drafted: int,
     accepted: int,
+    failed: bool = False,  # the target has no number behind the block
     clock: Callable[[], float],
 ) -> Event:
-    """Commit what a round gave."""
+    """Commit what a round gave. A round that fails ends its request as a stop does: behind the
+    tokens that it kept, and what it had drafted beyond was never drafted."""
     kept, outcome = sequence.commit(block)
+    if failed and outcome is None:
+        outcome = "error"
     sequence.count_round(drafted, accepted, len(kept), ended=outcome is not None)
     return _told(sequence, kept, logits, outcome, clock)
 
@@ -60,8 +64,19 @@ def _told(
 def token_logprobs(logits: Tensor, ids: Sequence[int], top: int) -> tuple[TokenLogprobs, ...]:
     """Log-probabilities of `ids` and of the `top` likeliest tokens under each row of `logits`."""
     logprobs = logits.float().log_softmax(dim=-1)
-    values, places = logprobs.topk(min(top, logprobs.shape[-1]), dim=-1)
+    likeliest = [_likeliest(row, min(top, len(row))) for row in logits]
     return tuple(
-        TokenLogprobs(float(row[token]), tuple(zip(place.tolist(), value.tolist(), strict=True)))
-        for row, token, value, place in zip(logprobs, ids, values, places, strict=True)
+        TokenLogprobs(
+            float(row[token]), tuple(zip(places.tolist(), row[places].tolist(), strict=True))
+        )
+        for row, token, places in zip(logprobs, ids, likeliest, strict=True)
     )
+
+
+def _likeliest(logits: Tensor, top: int) -> Tensor:
+    """The ids [top] of the largest of `logits` [V], the lowest ids among equals: the first is the
+    greedy token. torch's `topk` gives equals in no order, and any of those at its edge."""
+    edge = logits.topk(top).values[-1]
+    ids = (logits >= edge).nonzero()[:, 0]
+    order = logits[ids].sort(descending=True, stable=True).indices
+    return ids[order[:top]]

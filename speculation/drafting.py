@@ -84,7 +84,7 @@ class Drafting:
                     sequence.request.sampling,
                     sequence.key.seed,
                     sequence.key.choice,
-                    sequence.past,
+                    sequence.past.copied(),
                 )
                 asks.setdefault(sequence.drafter, []).append(ask)
         seconds: dict[str, float] = {}

@@ -1,23 +1,27 @@
 """The drafted tokens of one round: drawn step by step, remembered with the law they came from.
 
-Knows logits, laws and keyed randomness; the models that make the logits are the drafters' business.
+A row ends before its first step that is not finite, all rows before a step that raises: tokens
+that were drawn are never taken back for what came of them. Knows logits, laws and keyed randomness;
+the models that make the logits are the drafters' business.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from speculation.breaker import FaultKind
 from speculation.draft_law import draft_law, draft_logits
+from speculation.faults import named
 from speculation.proposal import Ask, Proposal
 from speculation.streams import Key, draw, race
 
 
 class Draws:
-    """One round of `asks`: `draw` each step's tokens, then take the `proposal`.
+    """One round of `asks`: `draw` each step's tokens, or `run` them all, then take the `proposal`.
 
     Three kinds of rows, as verification has them: greedy ones, and all with `greedy` set, take the
     likeliest token; coupled ones the winner of the race with the noise that the target will meet;
@@ -48,6 +52,20 @@ class Draws:
         self._ids: list[Tensor] = []  # per step [B]
         self._peaks: list[Tensor] = []  # per step [B], the largest logit: NaN if any is
         self._laws: list[Tensor] = []  # per step [free rows, v]
+        self._fault: tuple[FaultKind, str] | None = None
+
+    def run(self, first: Tensor, steps: int, after: Callable[[int, Tensor], Tensor]) -> None:
+        """Draw `steps` tokens of every row: from the logits `first` [B, v], then from those that
+        `after(step, ids)` gives behind the `step`-th tokens, counted from 1.
+
+        What is raised once tokens are drawn ends the run and is told in the proposal.
+        """
+        ids = self.draw(first)
+        try:
+            for step in range(1, steps):
+                ids = self.draw(after(step, ids))
+        except Exception as error:  # it may be these tokens' doing, so that they must stay
+            self._fault = named(error)
 
     def draw(self, logits: Tensor) -> Tensor:
         """The next token of every row, target ids [B], from its logits [B, v]."""
@@ -72,7 +90,7 @@ class Draws:
         """Draft ids [random rows] from their laws."""
         finite = peaks.isfinite()
         if not bool(finite.all()):
-            logits = logits.masked_fill(~finite[:, None], 0.0)  # drawn, and dropped in `proposal`
+            logits = logits.masked_fill(~finite[:, None], 0.0)  # drawn, and cut off in `proposal`
         law = draft_law(logits, [self._asks[place] for place in self._random])
         step = len(self._ids)
         chosen = torch.empty(len(law), dtype=torch.long, device=law.device)
@@ -95,22 +113,24 @@ class Draws:
         return race(law, noise[: len(law)] if self._token_ids is None else noise[self._token_ids])
 
     def proposal(self) -> Proposal:
-        """Each row's tokens, as many as it asked for; of rows that were not finite none."""
-        finite = torch.stack(self._peaks, dim=1).isfinite().all(dim=1).tolist()
+        """Each row's tokens, as many as it asked for, or those before it was no longer finite."""
+        steps = len(self._ids)  # a step that raised may have left a peak and a law
+        finite = torch.stack(self._peaks[:steps], dim=1).isfinite().long()
+        sound: list[int] = finite.cumprod(dim=1).sum(dim=1).tolist()
         ids = [
-            row[: ask.length] if fine else []
-            for row, ask, fine in zip(self.fed(), self._asks, finite, strict=True)
+            row[: min(ask.length, fine)]
+            for row, ask, fine in zip(self.fed(), self._asks, sound, strict=True)
         ]
-        broken = tuple(place for place, fine in enumerate(finite) if not fine)
+        broken = tuple(place for place, fine in enumerate(sound) if fine < steps)
         if not self._free:
-            return Proposal(ids, None, broken)
+            return Proposal(ids, None, broken, fault=self._fault)
         probs: list[Tensor | None] = [None] * len(ids)
         for place, index in enumerate(self._free):
             row = self._random[index]
             if ids[row]:
                 laws = [law[place] for law in self._laws[: len(ids[row])]]
                 probs[row] = self._wide(torch.stack(laws))
-        return Proposal(ids, probs, broken)
+        return Proposal(ids, probs, broken, fault=self._fault)
 
     def fed(self) -> list[list[int]]:
         """All tokens that were drawn, also those beyond what a row asked for."""

@@ -1,19 +1,26 @@
 """A drafter that cannot hurt: what it does wrong becomes plain decoding and a recorded fault.
 
-The one place where a drafter's exceptions are caught, because a draft is a guess and no reason for
-a request to fail. Knows what a proposal must look like; knows nothing of how it was made.
+A draft is a guess and no reason for a request to fail, so its exceptions end here. Knows what a
+proposal must look like; knows nothing of how it was made.
+
+A fault takes back as little as it can: a row keeps the tokens before its first wrong step, with
+their laws. Whether a step goes wrong may depend on the tokens before it, and to drop those because
+of it would choose among the rounds that are judged. A proposal that has no rows to speak of, or
+that never came because its drafter raised, is dropped whole; that bends nothing as long as it does
+not depend on what was drawn, which only the drafter can see to (`draws` does).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from speculation.breaker import Breaker, DrafterFault, FaultKind, Slowness
+from speculation.faults import named
 from speculation.proposal import Ask, Drafter, Proposal, spread
 
 SUM_TOLERANCE = 1e-3  # a float32 softmax over 150,000 tokens sums to 1 within 1e-5
@@ -24,44 +31,79 @@ def ignore(fault: DrafterFault) -> None:
     """For who does not want to know."""
 
 
-def checked(
-    proposal: Proposal, asks: Sequence[Ask], vocab_size: int
-) -> tuple[FaultKind, str] | None:
-    """What is wrong with a proposal for `asks`, if anything: its kind and a sentence."""
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """What is wrong with a proposal, or with one of its rows."""
+
+    kind: FaultKind
+    message: str
+    row: int | None = None  # which place of the asks; None: the proposal as a whole
+    sound: int = 0  # tokens of the row before its first wrong step
+
+
+def checked(proposal: Proposal, asks: Sequence[Ask], vocab_size: int) -> list[Wrong]:
+    """All that is wrong with a proposal for `asks`; of the whole proposal, that alone."""
     probs = [None] * len(asks) if proposal.probs is None else proposal.probs
     if len(proposal.ids) != len(asks) or len(probs) != len(asks):
-        return "width", f"{len(proposal.ids)} rows and {len(probs)} laws for {len(asks)} asks"
+        what = f"{len(proposal.ids)} rows and {len(probs)} laws for {len(asks)} asks"
+        return [Wrong("width", what)]
     if not all(0 <= place < len(asks) for place in proposal.broken):
-        return "width", f"a broken row outside 0 to {len(asks) - 1}"
-    for ask, ids, law in zip(asks, proposal.ids, probs, strict=True):
-        if not all(type(token) is int for token in ids):
-            return "width", "a token id that is no whole number"
-        if law is not None and not ids and len(law):
-            return "width", "a law for no tokens"
-        if len(ids) > ask.length:
-            return "width", f"{len(ids)} tokens where {ask.length} were asked for"
-        if ids and not (min(ids) >= 0 and max(ids) < vocab_size):
-            return "width", f"a token id outside 0 to {vocab_size - 1}"
-        if law is not None and ids:
-            wrong = _checked_law(law, ids, vocab_size)
-            if wrong is not None:
-                return wrong
+        return [Wrong("width", f"a broken row outside 0 to {len(asks) - 1}")]
+    found = []
+    for row, (ask, ids, law) in enumerate(zip(asks, proposal.ids, probs, strict=True)):
+        wrong = _checked_row(row, ask, ids, law, vocab_size)
+        if wrong is not None and wrong.row is None:
+            return [wrong]
+        if wrong is not None:
+            found.append(wrong)
+    return found
+
+
+def _checked_row(
+    row: int, ask: Ask, ids: list[int], law: Tensor | None, vocab_size: int
+) -> Wrong | None:
+    if not all(type(token) is int for token in ids):
+        return Wrong("width", "a token id that is no whole number")
+    if law is not None and not ids and len(law):
+        return Wrong("width", "a law for no tokens")
+    if len(ids) > ask.length:
+        return Wrong("width", f"{len(ids)} tokens where {ask.length} were asked for")
+    if law is not None and ids and tuple(law.shape) != (len(ids), vocab_size):
+        return Wrong("width", f"a law of {tuple(law.shape)}: wanted {(len(ids), vocab_size)}")
+    known = next((n for n, token in enumerate(ids) if not 0 <= token < vocab_size), len(ids))
+    if law is not None and known:
+        wrong = _checked_law(row, law[:known], ids[:known])
+        if wrong is not None:
+            return wrong
+    if known < len(ids):
+        return Wrong("width", f"a token id outside 0 to {vocab_size - 1}", row, known)
     return None
 
 
-def _checked_law(law: Tensor, ids: list[int], vocab_size: int) -> tuple[FaultKind, str] | None:
-    if tuple(law.shape) != (len(ids), vocab_size):
-        return "width", f"a law of {tuple(law.shape)}: wanted {(len(ids), vocab_size)}"
+def _checked_law(row: int, law: Tensor, ids: list[int]) -> Wrong | None:
     chosen = law.gather(1, torch.tensor(ids, device=law.device)[:, None])[:, 0]
-    facts = torch.stack([law.sum(dim=1), law.amin(dim=1), chosen])
-    totals, least, drawn = facts.tolist()  # one wait for the device
-    if not all(abs(total) < float("inf") for total in totals):
-        return "nan", "a law that is not finite"
-    if max(abs(total - 1) for total in totals) > SUM_TOLERANCE or min(least) < 0:
-        return "law", f"a law that sums to {min(totals)} to {max(totals)}, at least {min(least)}"
-    if min(drawn) <= 0:
-        return "law", "a token that its own law cannot give"
+    facts = torch.stack([law.sum(dim=1), law.amin(dim=1), chosen], dim=1)
+    for step, (total, least, drawn) in enumerate(facts.tolist()):  # one wait for the device
+        if not abs(total) < float("inf"):
+            return Wrong("nan", "a law that is not finite", row, step)
+        if abs(total - 1) > SUM_TOLERANCE or least < 0:
+            return Wrong("law", f"a law that sums to {total}, at least {least}", row, step)
+        if drawn <= 0:
+            return Wrong("law", "a token that its own law cannot give", row, step)
     return None
+
+
+def shortened(proposal: Proposal, wrongs: Sequence[Wrong]) -> Proposal:
+    """`proposal` whose rows end before what is wrong with them."""
+    ids = list(proposal.ids)
+    probs = None if proposal.probs is None else list(proposal.probs)
+    for wrong in wrongs:
+        assert wrong.row is not None
+        ids[wrong.row] = ids[wrong.row][: wrong.sound]
+        law = None if probs is None else probs[wrong.row]
+        if probs is not None and law is not None:
+            probs[wrong.row] = law[: wrong.sound] if wrong.sound else None
+    return replace(proposal, ids=ids, probs=probs)
 
 
 class Guarded:
@@ -127,22 +169,29 @@ class Guarded:
         began = self._clock()
         try:
             proposal = self.drafter.propose(wanted)
-            wrong = checked(proposal, wanted, self._vocab_size)
+            wrongs = checked(proposal, wanted, self._vocab_size)
         except Exception as error:
             self._failed(error, rows)
             return nothing
-        if wrong is not None:
-            self._fault(*wrong, rows)
+        if wrongs and wrongs[0].row is None:
+            self._fault(wrongs[0].kind, wrongs[0].message, rows)
             return nothing
+        proposal = shortened(proposal, wrongs)
+        faulty = {wrong.row for wrong in wrongs if wrong.row is not None} | set(proposal.broken)
         seconds, step = self._clock() - began, self._step_seconds
-        if proposal.broken:
+        if proposal.fault is not None:
+            self._fault(*proposal.fault, rows)
+        elif wrongs:
+            self._fault(wrongs[0].kind, wrongs[0].message, [rows[place] for place in faulty])
+        elif faulty:
             broken = [rows[place] for place in proposal.broken]
             self._fault("nan", f"{len(broken)} of {len(rows)} rows were not finite", broken)
         elif step is not None and self._slowness.too_slow(seconds, step):
             self._fault("slow", f"{seconds:.3f} s beside a target step of {step:.3f} s", [])
         else:
             self.breaker.success()
-        asked = set(places)
+        # Where a fault left no token at all, nothing is known of whether the drafter had any.
+        asked = set(places) - {places[n] for n in faulty if not proposal.ids[n]}
         unasked = tuple(place for place in range(len(asks)) if place not in asked)
         return replace(spread(proposal, places, len(asks)), unasked=unasked)
 
@@ -168,14 +217,7 @@ class Guarded:
             self._failed(error, [])
 
     def _failed(self, error: Exception, rows: Sequence[int]) -> None:
-        # An exception's own words may hold what was being decoded: its type and place do not.
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        place = "" if trace is None else f" at {trace.tb_frame.f_code.co_qualname}"
-        short = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        short = short or "allocate memory" in str(error)  # torch's for the CPU is a RuntimeError
-        self._fault("memory" if short else "exception", f"{type(error).__name__}{place}", rows)
+        self._fault(*named(error), rows)
 
     def _fault(self, kind: FaultKind, message: str, rows: Sequence[int]) -> None:
         self._on_fault(self.breaker.record(kind, message))

@@ -102,13 +102,16 @@ class HeadDrafter:
             greedy=self.greedy_drafts,
         )
         state, slots = self._catch_up(asks)
-        ids = draws.draw(self.head.logits(state))
-        for step in range(1, steps):
+
+        def after(step: int, ids: Tensor) -> Tensor:
+            nonlocal state
             embedded, places = self.embedding[ids][:, None], (slots + step)[:, None]
             state = self.head.step(embedded, state[:, None], places, self.cache, rows)[:, 0]
-            ids = draws.draw(self.head.logits(state))
+            return self.head.logits(state)
+
+        draws.run(self.head.logits(state), steps, after)
         proposal = draws.proposal()
-        for place in proposal.broken:
+        for place in range(len(rows)) if proposal.fault else proposal.broken:
             self._clear(rows[place])
         return proposal
 

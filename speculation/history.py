@@ -8,6 +8,7 @@ rejected draft leaves nothing behind. Token ids only; `reference` says the same 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import torch
 from torch import Tensor
@@ -49,6 +50,14 @@ class Past:
             self._in_prompt = torch.zeros(vocab_size, dtype=torch.bool, device=device)
             self._in_prompt[list(prompt_ids)] = True
             self._counts = torch.zeros(vocab_size, dtype=torch.float32, device=device)
+
+    def copied(self) -> Past:
+        """The same, apart: whatever is done to the copy changes nothing here."""
+        twin = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(twin, name, value.clone())
+        return twin
 
     def extend(self, ids: Sequence[int]) -> None:
         """`ids` were emitted."""

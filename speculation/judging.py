@@ -69,31 +69,37 @@ def block(
 VERIFICATIONS: dict[str, Verification] = {"rejection": rejection, "block": block}
 
 
-def sound_places(logits: Tensor) -> list[int]:
-    """How many first positions of each row of `logits` [B, T, V] a token can be drawn from; those
-    behind become harmless.
+def sound_places(logits: Tensor, wanted: Tensor) -> tuple[list[int], Tensor]:
+    """How many first positions of each row a token can be drawn from, and `wanted` made harmless
+    behind them. Both are [B, T, V]: the target's `logits`, and what its request made of them.
 
     A target whose numbers run over, or whose weights are broken, ends the requests that it does
-    this to. That is no draft's fault, and nothing that could be decoded plainly instead.
+    this to; so do numbers of which nothing is left for a request that allows few tokens. That is no
+    draft's fault, and nothing that could be decoded plainly instead.
     """
     sound = torch.isfinite(logits.amax(dim=-1))  # [B, T]
+    if wanted is not logits:
+        sound &= torch.isfinite(wanted.amax(dim=-1))
     if not bool(sound.all()):
-        logits[~sound] = 0.0
+        wanted = wanted.masked_fill(~sound[..., None], 0.0)
     found: list[int] = sound.long().cumprod(dim=1).sum(dim=1).tolist()
-    return found
+    return found, wanted
 
 
 def judge(
     logits: Tensor,  # [B, K + 1, V] of the target, after the last committed token and each drafted
     drafts: Sequence[Draft],
     verification: Verification = rejection,
-) -> tuple[list[int], list[int]]:
-    """Each row's kept count and the token that the target adds behind them."""
+) -> tuple[list[int], list[int | None]]:
+    """Each row's kept count and the token that the target adds behind them; None where it has no
+    number there. A position without a number ends its row only if the row gets there."""
     device, width = logits.device, logits.shape[1] - 1
+    wanted = shaped(logits, [draft.past for draft in drafts], [draft.ids for draft in drafts])
+    sound, logits = sound_places(logits, wanted)
+    drafts = [draft.upto(place) for draft, place in zip(drafts, sound, strict=True)]
     padded = [[*draft.ids, *[0] * (width - len(draft.ids))] for draft in drafts]
     ids = torch.tensor(padded, dtype=torch.long, device=device).view(len(drafts), width)
     lens = torch.tensor([len(draft.ids) for draft in drafts], device=device)
-    logits = shaped(logits, [draft.past for draft in drafts], [draft.ids for draft in drafts])
 
     # The first of equal maxima, as argmax, which takes 30 times as long for bfloat16 on a CPU.
     chosen = logits.max(dim=-1).indices
@@ -126,7 +132,10 @@ def judge(
             torch.tensor(uniform, dtype=torch.float64, device=device).view(len(rows), width),
         )
         added[rows] = draw(law, torch.tensor(picks, dtype=torch.float64, device=device))
-    return kept.tolist(), added.tolist()
+    counts: list[int] = kept.tolist()
+    tokens: list[int] = added.tolist()
+    ends = zip(counts, tokens, sound, strict=True)
+    return counts, [token if count < place else None for count, token, place in ends]
 
 
 def _raced(probs: Tensor, draft: Draft) -> Tensor:

@@ -98,15 +98,18 @@ class ModelDrafter:
             token_count=self.token_count,
             greedy=self.greedy_drafts,
         )
-        ids = draws.draw(self._catch_up(asks))
-        positions = self._tensor([len(ask.context) for ask in asks])
-        for step in range(steps - 1):
+        first = self._catch_up(asks)
+        positions = self._tensor([len(ask.context) - 1 for ask in asks])
+
+        def after(step: int, ids: Tensor) -> Tensor:
             hidden = self._forward(ids[:, None], (positions + step)[:, None], rows)
-            ids = draws.draw(self.draft.logits(hidden[:, 0]))
+            return self.draft.logits(hidden[:, 0])
+
+        draws.run(first, steps, after)
         proposal = draws.proposal()
         for ask, drafted in zip(asks, draws.fed(), strict=True):
             self._held[ask.row] = _Held(len(ask.context), drafted[: steps - 1])
-        for place in proposal.broken:
+        for place in range(len(rows)) if proposal.fault else proposal.broken:
             self.forget(rows[place])
         return proposal
 

@@ -16,7 +16,7 @@ from speculation.cache import RowCache
 from speculation.commit import Observer, commit_first
 from speculation.drafting import Drafting
 from speculation.forward import Forward
-from speculation.judging import Draft, judge, sound_places
+from speculation.judging import Draft, judge
 from speculation.prefixes import BLOCK, Prefixes
 from speculation.rows import Rows
 from speculation.sequence import Event, Running
@@ -63,6 +63,7 @@ class Prompts:
         hidden, features = self._forward.states(
             [chunk], [sequence.prefilled], [row], [sequence.request.adapter]
         )
+        sequence.plain_forwards += 1
         if not bool(torch.isfinite(hidden).all()):
             return self._failed(sequence)
         states = None if features is None else features[0]
@@ -70,7 +71,6 @@ class Prompts:
         if states is not None and self._prefixes.capacity:
             sequence.states.append(states)
         sequence.prefilled += len(chunk)
-        sequence.plain_forwards += 1
         if sequence.prefilled < len(sequence.tokens):
             if self._observer is not None:
                 self._observer(sequence.request.id, states, hidden[0, :0])
@@ -79,16 +79,16 @@ class Prompts:
 
     def _first(self, sequence: Running, states: Tensor | None, logits: Tensor) -> Event:
         """The whole prompt is read; `logits` [1, 1, V] follow it."""
-        if sound_places(logits)[0] == 0:
+        undrafted = Draft([], None, sequence.past, sequence.key, len(sequence.tokens))
+        _, (token,) = judge(logits, [undrafted])
+        if token is None:
             return self._failed(sequence)
         self._keep(sequence)
         if self._observer is not None:
             self._observer(sequence.request.id, states, logits[0])
-        undrafted = Draft([], None, sequence.past, sequence.key, len(sequence.tokens))
-        _, added = judge(logits, [undrafted])
         self._rows.join(sequence)
         sequence.first_token = self._clock()
-        event = commit_first(sequence, added[0], logits[0], clock=self._clock)
+        event = commit_first(sequence, token, logits[0], clock=self._clock)
         if event.outcome is not None:
             self._rows.leave(sequence)
         return event

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from speculation.breaker import FaultKind
 from speculation.history import Past
 from speculation.sampling import Sampling
 
@@ -33,19 +34,27 @@ class Ask:
     sampling: Sampling
     seed: int
     choice: int = 0  # of a request's n
-    past: Past | None = None  # penalties, bias and bans, for drafts that take them into account
+    # Penalties, bias and bans, for drafts that take them into account. A copy, as the context is:
+    # whatever is done to it hurts nobody.
+    past: Past | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Drafted tokens of each asked row, at most as many as asked for."""
+    """Drafted tokens of each asked row, at most as many as asked for.
+
+    Where a drafter fails half-way, what it drew before stays, with its laws. That a step fails may
+    depend on the tokens drawn before it (an embedding that is not finite, say): were they dropped
+    for it, those that remain would no longer come from their law. To stop is no such choice.
+    """
 
     ids: list[list[int]]
     # Per row [drafted, V], the law its tokens were drawn from; None: one-hot at those tokens. None
     # in place of the list: all rows are one-hot.
     probs: Sequence[Tensor | None] | None
-    broken: tuple[int, ...] = ()  # places of rows whose draft gave NaN or infinity; no tokens there
-    unasked: tuple[int, ...] = ()  # that a guard did not ask, or whose answer was a fault
+    broken: tuple[int, ...] = ()  # places of rows that gave NaN or infinity behind their tokens
+    unasked: tuple[int, ...] = ()  # that a guard did not ask, or whose answer was only a fault
+    fault: tuple[FaultKind, str] | None = None  # what was raised behind all rows' tokens, named
 
 
 class Drafter(Protocol):
@@ -116,4 +125,5 @@ def spread(proposal: Proposal, places: Sequence[int], count: int) -> Proposal:
     for place, law in zip(places, proposal.probs or (), strict=False):
         probs[place] = law
     broken = tuple(places[place] for place in proposal.broken)
-    return Proposal(ids, None if proposal.probs is None else probs, broken, proposal.unasked)
+    laws = None if proposal.probs is None else probs
+    return Proposal(ids, laws, broken, proposal.unasked, proposal.fault)

@@ -13,7 +13,7 @@ from torch import Tensor
 from speculation.commit import Observer, commit
 from speculation.drafting import Drafted, Drafting
 from speculation.forward import Forward
-from speculation.judging import Draft, Verification, judge, sound_places
+from speculation.judging import Draft, Verification, judge
 from speculation.lengths import Lengths, RoundTimes
 from speculation.rows import Rows
 from speculation.sequence import Event
@@ -44,20 +44,23 @@ class Rounds:
         drafts = self._drafts(drafted)
         times.drafted = self._clock()
         logits, features = self._verified(drafts)
-        # A position without a number ends its row only if the row gets there.
-        sound = sound_places(logits)
-        judged = [draft.upto(place) for draft, place in zip(drafts, sound, strict=True)]
-        accepted, added = judge(logits, judged, self._verification)
+        accepted, added = judge(logits, drafts, self._verification)
         times.judged = self._clock()
         self._drafting.timed_step(times.judged - times.drafted)
         events = []
-        for row, sequence in enumerate(running):
-            if accepted[row] >= sound[row]:
-                events.append(sequence.last_event("error", self._clock()))
-                continue
-            block = [*drafts[row].ids[: accepted[row]], added[row]]
+        for row, token in enumerate(added):
+            block = [*drafts[row].ids[: accepted[row]], *([] if token is None else [token])]
             states = None if features is None else features[row, : len(block)]
-            events.append(self._commit(row, drafts[row], block, states, logits[row, : len(block)]))
+            events.append(
+                self._commit(
+                    row,
+                    drafts[row],
+                    block,
+                    states,
+                    logits[row, : len(block)],
+                    failed=token is None,
+                )
+            )
         times.done = self._clock()
         kept = [len(event.token_ids) for event in events]
         self._lengths.learn(running, drafted, accepted, kept, times)
@@ -93,7 +96,14 @@ class Rounds:
         return self._forward.logits(hidden), features
 
     def _commit(
-        self, row: int, draft: Draft, block: list[int], states: Tensor | None, logits: Tensor
+        self,
+        row: int,
+        draft: Draft,
+        block: list[int],
+        states: Tensor | None,
+        logits: Tensor,
+        *,
+        failed: bool,
     ) -> Event:
         """Append a row's block: the drafted tokens that were kept and the one the target adds."""
         sequence = self._rows.running[row]
@@ -102,7 +112,8 @@ class Rounds:
             block,
             logits,
             drafted=len(draft.ids),
-            accepted=len(block) - 1,
+            accepted=len(block) - (not failed),
+            failed=failed,
             clock=self._clock,
         )
         if event.outcome is None:

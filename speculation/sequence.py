@@ -116,13 +116,15 @@ class Running:
 
     def count_round(self, drafted: int, accepted: int, kept: int, *, ended: bool) -> None:
         """Count a round of `kept` tokens; what lies behind the request's end was never drafted."""
+        if ended:
+            drafted = min(drafted, kept)
         if drafted == 0:
             self.plain_forwards += 1
             return
         judged = min(accepted + 1, drafted, kept)
         accepted = min(accepted, kept)
         self.rounds += 1
-        self.drafted += min(drafted, kept) if ended else drafted
+        self.drafted += drafted
         for counter, reached in ((self.judged, judged), (self.accepted, accepted)):
             counter.extend([0] * (max(self.draft_len, reached) - len(counter)))
             for position in range(reached):

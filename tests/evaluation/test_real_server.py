@@ -31,8 +31,8 @@ PROMPTS = [
 SERVER = """
 import sys
 from pathlib import Path
-import speculation.engine as engine
 import speculation.judging as judging
+import speculation.rounds as rounds
 from serving.main import serve
 from serving.settings import ServeSettings
 
@@ -51,7 +51,7 @@ def bonus_of_the_place_before(logits, drafts, *rest):
 if fault == "accepts a rejected token":
     judging.matching_accept_count = one_too_many
 if fault == "takes the bonus from the wrong place":
-    engine.judge = bonus_of_the_place_before
+    rounds.judge = bonus_of_the_place_before
 raise SystemExit(serve(ServeSettings(
     home=Path(home), port=int(port), target=Path(target), trial=True, arms=arms, threads=1,
 )))

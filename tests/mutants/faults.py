@@ -26,6 +26,10 @@ STREAMS = ("test_streams.py",)
 ENGINE = ("test_engine.py",)
 MODEL = ("test_model_drafter.py",)
 DRAFTERS = ("test_drafters.py",)
+GUARD = ("test_guard.py",)
+JUDGING = ("test_judging.py",)
+HALF = ("test_half_drafts.py",)
+MIXED = ("test_everything_at_once.py",)
 
 FAULTS = (
     Fault(
@@ -106,8 +110,8 @@ FAULTS = (
     Fault(
         "the bonus is dropped",
         "rounds.py",
-        "block = [*drafts[row].ids[: accepted[row]], added[row]]",
-        "block = [*drafts[row].ids[: accepted[row]], added[row]][: max(1, len(drafts[row].ids))]",
+        "*([] if token is None else [token])]",
+        "*([] if token is None else [token])][: max(1, len(drafts[row].ids))]",
         ENGINE,
     ),
     Fault(
@@ -148,8 +152,8 @@ FAULTS = (
     Fault(
         "tokens behind the end are drafted",
         "sequence.py",
-        "self.drafted += min(drafted, kept) if ended else drafted",
-        "self.drafted += drafted",
+        "            drafted = min(drafted, kept)\n",
+        "            drafted = min(drafted, kept) and drafted\n",
         ENGINE,
     ),
     Fault(
@@ -234,6 +238,162 @@ FAULTS = (
         "draws.py",
         "self._laws.append(free)",
         "self._laws.append(free.flip(-1))",
+        DRAFTERS,
+    ),
+    Fault(
+        "tokens that a draft drew are taken back when a later step is not finite",
+        "draws.py",
+        "row[: min(ask.length, fine)]",
+        "row[: ask.length if fine == steps else 0]",
+        HALF,
+    ),
+    Fault(
+        "tokens that a draft drew are taken back when a later step raises",
+        "draws.py",
+        "self._fault = named(error)",
+        "raise",
+        HALF,
+    ),
+    Fault(
+        "tokens before a row's first wrong law are dropped with it",
+        "guard.py",
+        "ids[wrong.row] = ids[wrong.row][: wrong.sound]",
+        "ids[wrong.row] = []",
+        GUARD,
+    ),
+    Fault(
+        "a token that its own law cannot give is believed",
+        "guard.py",
+        "if drawn <= 0:",
+        "if drawn < 0:",
+        GUARD,
+    ),
+    Fault(
+        "a row that met a fault is asked again",
+        "guard.py",
+        "            self._plain.add(row)\n            self.breaker.release(row)",
+        "            self.breaker.release(row)",
+        GUARD,
+    ),
+    Fault(
+        "every draft's law is forgotten",
+        "judging.py",
+        "if draft.law is not None:",
+        "if False:",
+        MODEL,
+    ),
+    Fault(
+        "the laws of all rows but the first are forgotten",
+        "judging.py",
+        "if draft.law is not None:",
+        "if draft.law is not None and row == 0:",
+        MODEL,
+    ),
+    Fault(
+        "the draft meets the noise of the first choice",
+        "drafting.py",
+        "sequence.key.choice,",
+        "0,",
+        MODEL,
+    ),
+    Fault(
+        "the target's logits grow by a tenth where a draft was",
+        "judging.py",
+        "    chosen = logits.max(dim=-1).indices\n",
+        "    logits = torch.cat([logits[:, :1], logits[:, 1:] * 1.1], dim=1)\n"
+        "    chosen = logits.max(dim=-1).indices\n",
+        LAWS,
+    ),
+    Fault(
+        "what cannot be judged saves what was drafted before it",
+        "judging.py",
+        "drafts = [draft.upto(place) for draft, place in zip(drafts, sound, strict=True)]",
+        "drafts = list(drafts)",
+        JUDGING,
+    ),
+    Fault(
+        "numbers of which a request's own wishes leave nothing are drawn from",
+        "judging.py",
+        "        sound &= torch.isfinite(wanted.amax(dim=-1))\n",
+        "        pass\n",
+        JUDGING,
+    ),
+    Fault(
+        "equally likely tokens are named in any order",
+        "commit.py",
+        "return ids[order[:top]]",
+        "return ids[order.flip(0)[:top]]",
+        JUDGING,
+    ),
+    Fault(
+        "log-probabilities go on behind the end",
+        "commit.py",
+        "token_logprobs(logits[: len(kept)], kept, asked)",
+        "token_logprobs(logits, [*kept, *[0] * (len(logits) - len(kept))], asked)",
+        ENGINE,
+    ),
+    Fault(
+        "a round without a number is no forward",
+        "commit.py",
+        "    sequence.count_round(",
+        "    if not failed:\n        sequence.count_round(",
+        ENGINE,
+    ),
+    Fault(
+        "a drafter is handed the request's own past",
+        "drafting.py",
+        "sequence.past.copied()",
+        "sequence.past",
+        HALF,
+    ),
+    Fault(
+        "the row whose prompt is being read stays where it was",
+        "rows.py",
+        "self._move(self.reading, self.next + 1, self.next, self.reading.prefilled)",
+        "pass",
+        MIXED,
+    ),
+    Fault(
+        "a row whose prompt is being read moves without its draft",
+        "rows.py",
+        "        self._drafting.move(sequence, source, row)",
+        "        if sequence in self.running:\n"
+        "            self._drafting.move(sequence, source, row)",
+        (*MIXED, *DRAFTERS),
+    ),
+    Fault(
+        "a window sees one position too many",
+        "cache.py",
+        "> self._positions[:, :, None] - window",
+        ">= self._positions[:, :, None] - window",
+        ("test_architectures.py",),
+    ),
+    Fault(
+        "another prompt's beginning comes with states that are shifted",
+        "prompts.py",
+        "states[start:end].clone()",
+        "states[: end - start].clone()",
+        ("test_prefix_reuse.py",),
+    ),
+    Fault(
+        "a head's row that moves loses its last state",
+        "head_drafter.py",
+        "self.cache.move(source, row, known.start - known.origin)",
+        "self.cache.move(source, row, known.start - known.origin - 1)",
+        DRAFTERS,
+    ),
+    Fault(
+        "a head reads a state beside the token at its position",
+        "head_drafter.py",
+        "ask.context[row.start + 1 : row.start + 1 + len(state)]",
+        "ask.context[row.start : row.start + len(state)]",
+        DRAFTERS,
+    ),
+    Fault(
+        "a head's row of NaN leaves it in the cache",
+        "head_drafter.py",
+        "            stored[row] = 0",
+        "            pass",
         DRAFTERS,
     ),
     Fault(

@@ -183,6 +183,18 @@ def decoded(engine: Engine, requests: Sequence[Request]) -> list[tuple[int, ...]
     return [tuple(answers[request.id]) for request in requests]
 
 
+def prefix_law(law: Answers, length: int) -> Answers:
+    """The law of the first `length` tokens: few cells, so that a fault of all answers shows."""
+    found: Answers = {}
+    for answer, mass in law.items():
+        found[answer[:length]] = found.get(answer[:length], 0.0) + mass
+    return found
+
+
+def prefixes(answers: Sequence[tuple[int, ...]], length: int) -> list[tuple[int, ...]]:
+    return [answer[:length] for answer in answers]
+
+
 def p_value(law: Answers, answers: Sequence[tuple[int, ...]]) -> float:
     """Of the G-test that `answers` follow `law`; 0 where an answer cannot be at all."""
     return pooled_p_value([(law, answers)])

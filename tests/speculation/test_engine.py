@@ -19,7 +19,7 @@ from speculation.requests import RequestError
 from speculation.sampling import Sampling
 from speculation.sequence import Event, Request
 from speculation.target import Target, load_target
-from tests.toys import decode, generated
+from tests.toys import decode, events_of, generated
 
 MAX_LEN = 160
 TOKENS = 30
@@ -121,6 +121,31 @@ def test_nothing_after_a_stop_token_is_emitted_or_counted(
     assert counts.emitted == end + 1
     assert counts.drafted == counts.judged == counts.accepted
     assert counts.accepted <= end
+
+
+@pytest.mark.parametrize("string_first", [True, False])
+def test_of_a_stop_token_and_a_stop_string_in_one_block_the_first_ends_it(
+    target: Target, plain: dict[str, list[int]], string_first: bool
+) -> None:
+    """And the log-probabilities are those of the tokens that are left."""
+    prompt, output = some_prompts()[0], plain["0"]
+    # Both lie in the block after the prompt's own token.
+    places = [n for n in range(1, 9) if output[n] not in output[:n]]
+    early, late = places[0], places[1]
+    stop, string = (late, early) if string_first else (early, late)
+
+    def ends(ids: Sequence[int]) -> int | None:
+        return string + 1 if len(ids) > string else None
+
+    engine = build(target, Scripted({prompt: output}, 0), draft_len=8)
+    request = Request(
+        "0", prompt, TOKENS, stop_ids=frozenset({output[stop]}), ends=ends, logprobs=1
+    )
+    events = events_of(engine, [request])["0"]
+    assert [len(event.token_ids) for event in events] == [1, early]
+    assert [t for event in events for t in event.token_ids] == output[: early + 1]
+    assert [each.top[0][0] for e in events for each in e.logprobs] == output[: early + 1]
+    assert events[-1].outcome == "stop"
 
 
 def test_stop_beats_length_at_the_same_token(target: Target, plain: dict[str, list[int]]) -> None:
@@ -341,6 +366,67 @@ def test_a_target_that_gives_no_number_ends_the_requests_it_does_it_to_and_no_ot
         )
 
 
+@pytest.mark.parametrize("place", [0, 2, 4])
+def test_a_round_that_meets_no_number_keeps_and_counts_what_came_before(
+    target: Target, plain: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    """As plain decoding would: it gives these tokens, and then meets the same."""
+    prompt, output = some_prompts()[0], plain["0"]
+    right = Target.logits
+    calls = 0
+
+    def wrong(self: Target, hidden: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        logits = right(self, hidden)
+        if calls == 3:  # the prompt, a round, and another
+            logits[0, place] = float("nan")
+        return logits
+
+    monkeypatch.setattr(Target, "logits", wrong)
+    engine = build(target, Scripted({prompt: output}, 0), draft_len=4)
+    tokens, last = decode(engine, [Request("0", prompt, TOKENS)])
+    counts = last["0"].counts
+    assert counts is not None
+    assert last["0"].outcome == "error"
+    assert tokens["0"] == output[: 6 + place]
+    assert counts.emitted == 6 + place
+    assert counts.accepted == counts.judged == counts.drafted == 4 + place
+    # The forward was spent; without a token that it judged it was a plain one.
+    assert (counts.rounds, counts.plain_forwards) == ((2, 1) if place else (1, 2))
+
+
+@pytest.mark.parametrize("more", [{}, {"temperature": 1.0}, {"temperature": 1.0, "seed": 3}])
+def test_a_request_for_which_the_target_has_nothing_left_ends_and_no_other(
+    target: Target,
+    plain: dict[str, list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+    more: dict[str, Any],
+) -> None:
+    prompts = some_prompts()
+    right = Target.logits
+
+    def low(self: Target, hidden: Tensor) -> Tensor:
+        logits = right(self, hidden)
+        logits[..., 9] = float("-inf")
+        return logits
+
+    assert 9 not in plain["0"]
+    monkeypatch.setattr(Target, "logits", low)
+    only = Sampling(allowed=frozenset({9}), **more)
+    late = Sampling(logit_bias=((9, 1.0),), banned=frozenset({5}), **more)
+    engine = build(target, NoDrafter(), slots=3)
+    requests = [Request("0", prompts[0], 8), Request("only", prompts[1], 8, only)]
+    tokens, last = decode(engine, [*requests, Request("late", prompts[2], 8, late)])
+    assert {key: event.outcome for key, event in last.items()} == {
+        "0": "length",
+        "only": "error",
+        "late": "length",
+    }
+    assert tokens["0"] == plain["0"][:8]
+    assert tokens["only"] == []
+
+
 def test_a_prompt_that_gives_no_number_ends_at_once(
     target: Target, plain: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,6 +442,7 @@ def test_a_prompt_that_gives_no_number_ends_at_once(
     monkeypatch.setattr(Target, "logits", wrong)
     engine = build(target, NoDrafter(), slots=2)
     tokens, last = decode(engine, [Request(str(i), prompts[i], TOKENS) for i in range(2)])
+    assert [e.counts.plain_forwards for e in last.values() if e.counts] == [1, TOKENS]
     assert last["0"].outcome == "error"
     assert tokens["0"] == []
     assert tokens["1"] == plain["1"]

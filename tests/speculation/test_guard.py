@@ -66,7 +66,7 @@ def test_a_proposal_is_checked_for_all_that_would_bend_the_law(
     proposal: Proposal, kind: str | None
 ) -> None:
     found = checked(proposal, [ask()], V)
-    assert (None if found is None else found[0]) == kind
+    assert [wrong.kind for wrong in found] == ([] if kind is None else [kind])
 
 
 class Odd(NoDrafter):
@@ -161,6 +161,45 @@ def test_exceptions_are_told_apart(error: Exception, kind: str) -> None:
     scene.odd.next = [raising(error)]
     scene.drafted(0)
     assert [fault.kind for fault in scene.told] == [kind]
+
+
+@pytest.mark.parametrize(
+    ("ids", "second", "kind"),
+    [
+        ([1, 2], (1, 5, float("nan")), "nan"),
+        ([1, 2], (1, 5, 0.0), "law"),
+        ([1, 2], (1, 2, 0.0), "law"),
+        ([1, V], None, "width"),
+    ],
+)
+def test_what_stands_before_a_rows_first_wrong_step_stays_with_its_law(
+    ids: list[int], second: tuple[int, int, float] | None, kind: str
+) -> None:
+    scene = Scene()
+    wrong = EVEN if second is None else law(second)
+    scene.odd.next = [lambda asks: Proposal([ids, [3, 3]], [wrong, EVEN])]
+    proposal = scene.guard.propose([ask(0), ask(1)])
+    assert proposal.ids == [[1], [3, 3]]
+    assert proposal.probs is not None
+    assert [None if each is None else each.shape[0] for each in proposal.probs] == [1, 2]
+    assert [fault.kind for fault in scene.told] == [kind]
+    assert scene.drafted(0, 1) == [[], [1, 1]]  # the wrong row alone decodes plainly from now on
+
+
+def test_a_fault_behind_drawn_tokens_leaves_them_and_stops_their_rows() -> None:
+    scene = Scene()
+    scene.odd.next = [lambda asks: Proposal([[1], [1]], None, fault=("memory", "at a step"))]
+    assert scene.drafted(0, 1) == [[1], [1]]
+    assert [(fault.kind, fault.message) for fault in scene.told] == [("memory", "at a step")]
+    assert scene.odd.forgotten == [0, 1]
+    assert scene.guard.breaker.state is State.OPEN
+    assert scene.drafted(0, 1) == [[], []]
+
+
+def test_a_row_whose_first_step_is_not_finite_has_not_been_asked_in_vain() -> None:
+    scene = Scene()
+    scene.odd.next = [lambda asks: Proposal([[], [1], []], None, broken=(0, 1))]
+    assert scene.guard.propose([ask(0), ask(1), ask(2)]).unasked == (0,)
 
 
 def test_a_row_that_is_not_finite_goes_alone() -> None:

@@ -36,6 +36,8 @@ from tests.speculation.exact import (
     model_logits,
     p_value,
     pooled_p_value,
+    prefix_law,
+    prefixes,
     tiny_target,
 )
 from tests.toys import decode
@@ -141,15 +143,23 @@ def p_values(
     seeded: bool = False,
     **options: Any,
 ) -> dict[str, float]:
-    """Of `answers` answers with each parameter, and of all together."""
+    """Of `answers` answers with each parameter, of all together, and of their first tokens."""
     requests = [request for name in names for request in asked(name, answers, seeded=seeded)]
     engine = engine_of(target, drafter(len(requests)), len(requests), **options)
     found = decoded(engine, requests)
     groups = {
         name: found[place * answers : (place + 1) * answers] for place, name in enumerate(names)
     }
-    each = {name: p_value(laws[name], got) for name, got in groups.items()}
-    return each | {"together": pooled_p_value([(laws[name], got) for name, got in groups.items()])}
+    tables: dict[str, list[tuple[Answers, Sequence[tuple[int, ...]]]]] = {
+        name: [(laws[name], got)] for name, got in groups.items()
+    }
+    tables["together"] = [(laws[name], got) for name, got in groups.items()]
+    # In few cells a fault that is everywhere shows sooner than in all answers of four tokens.
+    for length in (1, 2):
+        tables[f"first {length}"] = [
+            (prefix_law(laws[name], length), prefixes(got, length)) for name, got in groups.items()
+        ]
+    return {name: pooled_p_value(table) for name, table in tables.items()}
 
 
 ALL = (*SAMPLINGS, ENDLESS)
@@ -192,14 +202,15 @@ def test_seeded_requests_have_the_same_joint_law(toys: Toys, kind: str) -> None:
 
 
 def table_fit(name: str, kind: str = "sampled", **options: Any) -> float:
-    """The p-value of one parameter's answers on a target that costs nothing."""
-    return p_values(
+    """The least p-value of one parameter's answers on a target that costs nothing."""
+    found = p_values(
         table(),
         lambda rows: MarkovDrafter(seed=5, one_hot=kind == "one_hot"),
         table_laws(),
         [name],
         **options,
-    )[name]
+    )
+    return min(found.values())
 
 
 @cache

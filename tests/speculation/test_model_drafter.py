@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
@@ -13,6 +16,7 @@ from speculation.cache import MOST_DRAFTED
 from speculation.draft_law import draft_law
 from speculation.drafters import Ask, DraftError, ModelDrafter, Proposal, load_drafter
 from speculation.engine import Engine
+from speculation.history import Past
 from speculation.sampling import Sampling
 from speculation.sequence import Request
 from speculation.streams import Key, draw, race
@@ -221,7 +225,9 @@ def test_a_draft_whose_weights_are_not_finite_is_refused(tmp_path: Path) -> None
 
 
 @torch.inference_mode()
-def test_a_row_of_nan_gets_no_draft_is_named_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_row_of_nan_keeps_what_came_before_is_named_and_leaves_nothing_behind(
+    tmp_path: Path,
+) -> None:
     odd = load_target(draft_folder(tmp_path), dtype="float32")
     with torch.no_grad():
         odd.embedding[7] = float("nan")  # one token poisons
@@ -234,6 +240,22 @@ def test_a_row_of_nan_gets_no_draft_is_named_and_leaves_nothing_behind(tmp_path:
     assert len(proposal.ids[1]) == 4
     assert proposal.probs is not None
     assert proposal.probs[0] is None
+    # Where the draft itself draws the poison, the row ends with it.
+    drew = 0
+    for seed in range(40):
+        ask = Ask(0, [5, 6], 6, Sampling(temperature=1.0, top_k=40, logit_bias=((7, 9.0),)), seed)
+        ask = replace(ask, past=Past(ask.sampling, [5, 6], vocab_size=VOCAB))
+        proposal = drafter.propose([ask])
+        assert proposal.probs is not None
+        ids, law = proposal.ids[0], proposal.probs[0]
+        assert law is not None
+        assert law.shape == (len(ids), VOCAB)
+        assert bool(torch.isfinite(law).all())
+        assert proposal.broken == ((0,) if 7 in ids[:5] else ())
+        assert len(ids) == (ids.index(7) + 1 if 7 in ids else 6)
+        drew += 7 in ids[:5]
+        drafter.forget(0)
+    assert drew > 5
     drafter.forget(0)
     fresh = [Ask(0, [5, 6, 9], 4, Sampling(), 0)]
     check_against(odd, fresh, drafter.propose(fresh))
@@ -245,12 +267,29 @@ def test_a_model_that_drafts_for_itself_is_always_accepted(tmp_path: Path, draft
     target = load_target(folder, dtype="float32")
     drafter = load_drafter(folder, target, rows=3, max_len=100)
     assert drafter.kind == "model"
-    engine = Engine(target, {"x": drafter}, default="x", draft_len=draft_len, slots=3, max_len=100)
+    engine = Engine(
+        target,
+        {"x": drafter},
+        default="x",
+        draft_len=draft_len,
+        slots=3,
+        max_len=100,
+        # Two laws that differ in their last bits are kept apart by one draw in a million.
+        entropy=partial(Random(draft_len).getrandbits, 62),
+    )
     prompts = [tuple(range(5, 5 + n)) for n in (3, 20, 9, 4, 31)]
-    _, last = decode(engine, [Request(str(n), p, 40) for n, p in enumerate(prompts)])
+    requests = [
+        Request(f"{n}", p, 30, Sampling(temperature=float(n % 3 > 0)))
+        for n, p in enumerate(prompts)
+    ]
+    # Coupled ones: the draft must meet the noise of the very choice.
+    seeded = Sampling(temperature=1.0, seed=9)
+    requests += [Request(f"choice {n}", prompts[0], 20, seeded, choice=n) for n in range(3)]
+    tokens, last = decode(engine, requests)
     counts = [event.counts for event in last.values() if event.counts is not None]
-    assert sum(each.drafted for each in counts) > 0
-    assert all(each.accepted == each.drafted for each in counts)
+    assert len(counts) == len(requests)
+    assert all(0 < each.accepted == each.drafted for each in counts)
+    assert len({tuple(tokens[f"choice {n}"]) for n in range(3)}) == 3
 
 
 def test_without_drafting_a_draft_costs_no_forward(tmp_path: Path) -> None:

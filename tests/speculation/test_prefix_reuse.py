@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from speculation.drafters import NoDrafter, load_drafter
 from speculation.engine import Engine
@@ -49,6 +50,40 @@ def test_answers_and_counts_are_those_of_reading_it_all(
         assert other.counts == event.counts
         assert event.cached == 0
     assert [reused[key][1].cached for key in sorted(reused)] == [0] + [2 * BLOCK] * 4
+
+
+class Shown(NoDrafter):
+    """Keeps the states that it is shown, as a head would."""
+
+    feature_layers = (2,)
+
+    def __init__(self) -> None:
+        self.states: list[Tensor] = []
+
+    def observe(self, row: int, start: int, features: Tensor | None) -> None:
+        assert features is not None
+        assert start == sum(map(len, self.states))
+        self.states.append(features.clone())
+
+
+def test_a_draft_is_shown_the_states_that_belong_to_the_tokens_it_did_not_see_read(
+    target: Target,
+) -> None:
+    """The untrained head above cannot tell: none of its tokens is ever kept."""
+    shown = {}
+    for capacity in (0, 10 * BLOCK):
+        drafter = Shown()
+        engine = Engine(
+            target, {"x": drafter}, default="x", slots=1, max_len=160, prefix_tokens=capacity
+        )
+        for number, prompt in enumerate(prompts()[:2]):
+            drafter.states = []
+            _, last = decode(engine, [Request(str(number), prompt, 2)])
+        assert last["1"].cached == (2 * BLOCK if capacity else 0)
+        shown[capacity] = torch.cat(drafter.states)
+    assert len(shown[0]) >= len(prompts()[1])
+    # float32 sums in another order
+    torch.testing.assert_close(shown[10 * BLOCK], shown[0], atol=1e-4, rtol=1e-4)
 
 
 def test_a_store_too_small_for_a_block_reuses_nothing(
