@@ -8,7 +8,6 @@ any moment, the same command goes on.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import time
 import warnings
@@ -19,6 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.demo_needs import check_installed, check_space
+from cli.demo_story import JUDGING, JUDGING_TINY
 from cli.exits import Exit, exit_of
 from cli.home import DEFAULT_HOME, HomeFolder
 from cli.output import Json, emit, figure, progress_bars
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 NO_SWAP = {"requests_in_flight": 0, "failed": 0, "requests": 0, "seen": False, "faults": []}
 CHECK_SECONDS = 5.0  # between two looks at servers that are left up
-SPACE_BYTES = 4_000_000_000  # two targets, responses with hidden states, the pairs
 
 
 def demo(
@@ -36,9 +36,10 @@ def demo(
     target: Annotated[
         str | None,
         typer.Option(
+            metavar="DIR|NAME",
             help="A model folder or a model's name on the Hugging Face hub; left out, "
-            "SmolLM2-135M-Instruct. Its first draft and its LoRA are then trained here, which "
-            "takes much longer."
+            "SmolLM2-135M-Instruct. With a target of your own, first draft and LoRA are trained "
+            "here, which takes much longer.",
         ),
     ] = None,
     from_scratch: Annotated[
@@ -47,7 +48,13 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the servers up at the end, until Ctrl-C.")
     ] = False,
-    prompts: Annotated[int | None, typer.Option(min=20, help="Prompts that judge a pair.")] = None,
+    prompts: Annotated[
+        int | None,
+        typer.Option(
+            min=20,
+            help=f"Prompts that judge a pair; left out, {JUDGING}, and {JUDGING_TINY} with --tiny.",
+        ),
+    ] = None,
     tiny: Annotated[
         bool,
         typer.Option("--tiny", help="Toy models made on the spot: minutes, and no real figures."),
@@ -61,12 +68,13 @@ def demo(
     on rather than starts over. Exit code 0 when the new pair passed the gate and was swapped in, 1
     when it failed or was not promoted, 3 when the measurement could not tell.
     """
+    check_installed()
     from cli.demo_steps import environment, prepare
     from cli.stack import Stack
 
     chosen = {"target": target, "from_scratch": from_scratch, "prompts": prompts, "tiny": tiny}
     story = _story(home, target, from_scratch=from_scratch, prompts=prompts, tiny=tiny)
-    _check_space(home)
+    check_space(home, target)
     with Stack(home, os.environ) as stack:
         _same_demo(home, chosen)
         told = _finished(home)
@@ -213,16 +221,6 @@ def _same_demo(home: Path, chosen: Mapping[str, Any]) -> None:
     write_json(path, chosen)
 
 
-def _check_space(home: Path) -> None:
-    home.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(home).free
-    if free < SPACE_BYTES and not (home / "demo").exists():
-        raise ValueError(
-            f"got {free / 1e9:.1f} GB free at {home}, wanted {SPACE_BYTES / 1e9:.0f} GB: make "
-            "room, or choose another folder with --home"
-        )
-
-
 def _second(home: Path, story: Story, first: Mapping[str, Any], stack: Any) -> Path:
     def run(name: str, command: Sequence[str]) -> None:
         stack.finish(name, command, sys.stderr)
@@ -259,8 +257,9 @@ def _live() -> Iterator[Any]:
 
 
 def _traffic_text(figures: Mapping[str, Any]) -> str:
+    requests = figures["requests"]
     return (
-        f"{figures['requests']} requests: acceptance {figure(figures['alpha_hat'])}, "
+        f"{requests} request{'s' * (requests != 1)}: acceptance {figure(figures['alpha_hat'])}, "
         f"{figures['forwards_per_request']:.1f} forwards a request against "
         f"{figures['plain_forwards_per_request']:.1f} plain, "
         f"{figures['tokens_per_second']:.1f} tokens/s against "

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cli.demo_story import Run, Story, written
+from cli.demo_story import JUDGING, Run, Story, written
 from speculation.records import Prompt
 from training.corpus import Documented, apart, documented, standard_library
 
@@ -21,7 +21,7 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "docstrings"
 SHORTEST, LONGEST = 40, 200  # tokens of a docstring: long enough that decoding dominates
 LONGEST_PROMPT = 320  # tokens of the source, without the chat template
 ANSWER_TOKENS = 80  # of every answer: learnt from, judged and shown
-TRAIN, TRAFFIC, EVALUATION = 1000, 24, 60  # prompts; the recipe takes as many as it needs
+TRAIN, TRAFFIC = 1000, 24  # prompts; the recipe takes as many as it needs
 
 
 def real_story(home: Path, target: str | None, *, from_scratch: bool, prompts: int | None) -> Story:
@@ -52,7 +52,7 @@ def real_story(home: Path, target: str | None, *, from_scratch: bool, prompts: i
         second_release=second,
         initial_draft=None if own or from_scratch else EXAMPLES / "draft",
         prompts=docstring_prompts,
-        evaluation_prompts=prompts or EVALUATION,
+        evaluation_prompts=prompts or JUDGING,
         max_tokens=ANSWER_TOKENS,
         recipe={"max_tokens": ANSWER_TOKENS},  # no more than the gate and the traffic read
     )

@@ -15,6 +15,7 @@ from typing import Any
 from speculation.records import Prompt
 
 PROMPTS = ("train", "evaluation", "traffic")
+JUDGING, JUDGING_TINY = 60, 24  # prompts that judge a pair, where nobody says how many
 Run = Callable[[str, Sequence[str]], None]  # a name and a command, run to its end
 
 

@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from cli.demo_story import Story, written
+from cli.demo_story import JUDGING_TINY, Story, written
 from speculation.records import Prompt
 
 WORDS = 256
@@ -25,7 +25,7 @@ TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
 
 def tiny_story(*, prompts: int | None) -> Story:
     """The demo's story on the toy."""
-    evaluation = prompts or 24
+    evaluation = prompts or JUDGING_TINY
     return Story(
         first_release=lambda out: write_toy(out, order(1)),
         second_release=lambda first, out, run: write_toy(out, order(2)),

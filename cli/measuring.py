@@ -71,7 +71,9 @@ def evaluate(
     from evaluation.plan import plan
     from evaluation.plots import draw
     from evaluation.policy import Policy
+    from evaluation.samples import question_digest
     from evaluation.summary import rows
+    from flows.lineage import learned
     from flows.trial import run_trial
     from registry.compatibility import compare
 
@@ -83,6 +85,13 @@ def evaluate(
         if not answer.ok:
             emit({"arm": name, **_plain(answer)}, [f"the {name} cannot serve:", *answer.reasons])
             raise typer.Exit(Exit.NO)
+    known = learned(draft) | learned(incumbent or "none")
+    if met := sum(question_digest(prompt) in known for prompt in asked):
+        print(
+            f"{met} of {len(asked)} prompts are among those that a draft learned from, on which it "
+            "is better than on any other: leave them out to judge it",
+            file=sys.stderr,
+        )
     measurement = Measuring(max_tokens=max_tokens, temperature=temperature, concurrency=concurrency)
     if incumbent:
         planned = plan(policy, draft_len=draft_len, answer_tokens=max_tokens)

@@ -33,8 +33,8 @@ class Making:
 
     recipe: Mapping[str, Any] = field(default_factory=dict)
     data: str = ""  # digest of the training data
-    prompts_train: tuple[str, ...] = ()  # sorted hashes
-    prompts_validation: tuple[str, ...] = ()
+    prompts_train: tuple[str, ...] = ()  # sorted sha256 of the questions that it learned from
+    prompts_validation: tuple[str, ...] = ()  # and of those that chose its checkpoint
     parent: str | None = None  # pair_id of the pair it was warm-started from
     code_version: str = ""
 

@@ -65,6 +65,9 @@ def test_a_download_that_breaks_off_is_gone_on_with_or_leaves_nothing(
     except ValueError:
         assert not place.exists()
         first_release(NAME, place)
+    assert not hub.cut, "it did break off"
+    fetched = [asked for asked in hub.asked if asked.startswith("GET ") and "model.safe" in asked]
+    assert len(fetched) >= 2
     assert fingerprint(place).digest == fingerprint(toy).digest
 
 

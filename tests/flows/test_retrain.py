@@ -14,7 +14,9 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRun
 from configuration.settings import Pairing
 from configuration.writing import write_default
 from flows import keeping, making
+from flows.line import work_folder
 from flows.retrain import retrain
+from flows.steps import PROGRESS, read_json
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 RELEASE = "c" * 64
@@ -35,6 +37,11 @@ GIVES: dict[str, dict[str, Any]] = {
     "judge_report": {"verdict": {"findings": [FINDING]}, "phase": "PASS", "sentence": "PASS"},
     "register": {"version": 1, "pair_id": "p-1", "run_id": "run"},
     "settle": {"version": 1, "phase": "PASS", "promoted": True, "statement": "v1 is champion"},
+}
+
+LONG = {  # steps that take minutes or more, and what they do
+    **{"look": "look", "regenerate": "regenerate_answers"},
+    **{"distil": "distil_draft", "evaluate": "measure_pair"},
 }
 
 
@@ -100,10 +107,21 @@ def test_an_alarms_retrain_does_not_take_the_releases_for_its_own(
     assert calls["distil_draft"] == 2
 
 
-def test_a_run_shows_its_plan_its_figures_its_verdict_and_its_outcome(
+def test_a_run_shows_its_plan_how_far_it_is_its_figures_its_verdict_and_its_outcome(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted(monkeypatch, Counter(), breaks=set(), plan=PLAN)
+    files: list[Any] = []  # what the command line draws its bars from, while each long step runs
+    for name in LONG.values():
+        given = getattr(making, name)
+
+        def step(*arguments: Any, given: Any = given) -> dict[str, Any]:
+            arguments[-1](1, 4, "half of it")
+            files.append(read_json(work_folder(home, "line", RELEASE) / PROGRESS))
+            done: dict[str, Any] = given(*arguments)
+            return done
+
+        monkeypatch.setattr(making, name, step)
     state = retrain("line", RELEASE, return_state=True)
     run = state.state_details.flow_run_id
     assert run is not None
@@ -113,7 +131,11 @@ def test_a_run_shows_its_plan_its_figures_its_verdict_and_its_outcome(
     assert {key: found.type for key, found in shown.items()} == {
         **{"plan": "markdown", "measured": "table"},
         **{"verdict": "markdown", "outcome": "markdown"},
+        **{f"{step}-progress": "progress" for step in LONG},
     }
+    assert [(now["step"], now["done"], now["total"]) for now in files] == [
+        (step, 1, 4) for step in LONG
+    ]
     told = {key: str(found.data) for key, found in shown.items()}
     assert "because it is new" in told["plan"]
     assert "candidate" in told["measured"]
