@@ -59,6 +59,14 @@ def test_a_folder_without_weights_is_no_target_and_no_draft(tmp_path: Path) -> N
         assert code == 2, told
 
 
+def test_serve_says_what_cannot_be_served_and_no_address(tmp_path: Path) -> None:
+    bare = toy_target_folder(tmp_path / "bare")
+    for given, said in ((("--draft", tmp_path / "none"), "no folder"), ((), "safetensors")):
+        code, told = paceline("serve", bare, "--port", "0", "--json", *given, "--home", tmp_path)
+        assert (code, said in told, "listening" in told) == (2, True, False), told
+        (bare / "model.safetensors").unlink(missing_ok=True)
+
+
 @pytest.mark.parametrize(
     "name", ["config.json", "tokenizer.json", "model.safetensors", "generation_config.json"]
 )

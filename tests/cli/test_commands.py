@@ -148,10 +148,24 @@ def test_a_host_without_the_registry_s_libraries_is_told_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cli.home.find_spec", lambda name: None)
-    code, printed, _ = run("status", "--home", tmp_path)
+    (tmp_path / "paceline.toml").touch()
+    code, printed, _ = run("promote", "1", "--pairing", "a", "--home", tmp_path)
     assert code == 4
     assert "pip install 'paceline[control]'" in printed["error"]
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["paceline.toml"]
+
+
+def test_a_status_of_what_was_never_registered_starts_nothing_and_says_how_to_begin(
+    target: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    assert run("init", "line", target, "--home", home)[0] == 0
+    code, shown, _ = run("status", "--home", home)
+    assert (code, shown["pairings"]) == (0, [{"pairing": "line", "releases": [], "pairs": []}])
+    (home / "paceline.toml").write_text("[serving]\n")
+    told = CliRunner().invoke(app, ["status", "--home", str(home)])
+    assert (told.exit_code, "paceline init" in told.stdout) == (0, True)
+    assert [path.name for path in home.iterdir()] == ["paceline.toml"]
 
 
 def test_a_home_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
@@ -335,9 +349,11 @@ def test_a_measured_draft_is_judged_from_its_report(tmp_path: Path) -> None:
     "command",
     [["status"], ["promote", "1", "--pairing", "a"], ["rollback", "--pairing", "a"]],
 )
-def test_a_mistyped_home_is_named_and_not_made(command: list[str], tmp_path: Path) -> None:
-    home = tmp_path / "hoem"
-    result = CliRunner().invoke(app, [*command, "--home", str(home)])
-    assert result.exit_code == 2
-    assert "which is not there" in result.output
-    assert not home.exists()
+def test_a_mistyped_home_is_named_and_neither_made_nor_filled(
+    command: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for name, wrong in (("hoem", "which is not there"), ("empty", "no paceline.toml")):
+        code, told, _ = run(*command, "--home", tmp_path / name)
+        assert (code, wrong in told["error"], "paceline init" in told["error"]) == (2, True, True)
+    assert [*tmp_path.rglob("*")] == [tmp_path / "empty"]

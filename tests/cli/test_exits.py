@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from cli.main import app
 from cli.remedies import UNKNOWN, misnamed, named_paths, remedy
 from configuration.faults import ConfigurationError, Fault
 from configuration.quiet import QUIET
+from tests.registry import tiny
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = sorted(
-    str(command.name or command.callback.__name__)
-    for command in app.registered_commands
-    if command.callback
-)
+
+
+def leaves(command: Any, *typed: str) -> Iterator[tuple[str, Any]]:
+    """Every command that does something, by what is typed for it."""
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield " ".join(typed), command
+    else:
+        for name, one in inner.items():
+            yield from leaves(one, *typed, name)
+
+
+COMMANDS: dict[str, Any] = dict(leaves(typer.main.get_command(app)))
 
 
 def run(*arguments: str | Path) -> Any:
@@ -178,7 +191,7 @@ def test_wrong_usage_ends_with_2_and_an_empty_stdout(arguments: list[str]) -> No
         (["check", "--json", "--colour"], "--colour"),
         (["nonsense", "--json"], "nonsense"),
         (["fingerprint", "/no/such/folder", "--json"], "/no/such/folder"),
-        (["promote", "one", "--pairing", "a", "--json"], "version"),
+        (["promote", "one", "--pairing", "a", "--json"], "VERSION"),
         (["bench", "engine", "--json", "--turns"], "--turns"),
         (["serve", "--trial", "--arm", "a", "--json"], "NAME=DRAFT"),
     ],
@@ -198,13 +211,28 @@ def test_a_json_that_is_no_option_is_none() -> None:
     assert run("fingerprint", "/no/such/folder", "--", "--json").stdout == ""
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself_and_takes_json(command: str) -> None:
-    result = run(command, "--help")
-    assert result.exit_code == 0
-    assert "--json" in result.stdout
-    summary = result.stdout.split("Options")[0]
-    assert len(summary.split()) > 12, "a newcomer needs more than a line"
+def test_the_commands_of_a_group_are_looked_at_too() -> None:
+    assert {"demo", "serve", "bench engine"} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_and_each_of_its_parameters(name: str) -> None:
+    result = run(*name.split(), "--help")
+    assert (result.exit_code, "--json" in result.stdout) == (0, True)
+    command = COMMANDS[name]
+    assert len((command.help or "").split()) > 12, "a newcomer needs more than a line"
+    assert [p.name for p in command.params if len((p.help or "").split()) < 2] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_names_what_a_word_or_a_path_stands_for_in_capitals(name: str) -> None:
+    hints = get_type_hints(inspect.unwrap(COMMANDS[name].callback), include_extras=True)
+    named = {
+        parameter: str(annotated[1].metavar)
+        for parameter, hint in hints.items()
+        if re.search(r"\b(str|Path)\b", str((annotated := get_args(hint) or (hint,))[0]))
+    }
+    assert [parameter for parameter, shown in named.items() if not shown.isupper()] == []
 
 
 @pytest.mark.parametrize("home", ["file/home", "x" * 300, "circle/home"])
@@ -270,9 +298,20 @@ def test_sigterm_unwinds_and_ends_with_143(tmp_path: Path) -> None:
     assert (tmp_path / "unwound").exists()
 
 
-def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("check", "{target}", "ngram"), 4),
+        (("check", "{target}", "ngram", "--json"), 4),
+        (("check", "--json"), 2),  # wrong usage it is, read or not
+    ],
+)
+def test_a_reader_that_goes_away_is_no_traceback(
+    tmp_path: Path, arguments: tuple[str, ...], code: int
+) -> None:
+    target = tiny.target(tmp_path / "target")
     child = subprocess.Popen(
-        [sys.executable, "-m", "cli.main", "check", str(tmp_path), "ngram"],
+        [sys.executable, "-m", "cli.main", *(one.format(target=target) for one in arguments)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -283,8 +322,9 @@ def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
     assert child.stderr is not None
     errors = child.stderr.read()
     child.stderr.close()
-    assert child.wait(timeout=20) in (1, 2, 4)
+    assert child.wait(timeout=20) == code
     assert "Traceback" not in errors
+    assert "BrokenPipe" not in errors  # neither where what is left is flushed, at the very end
 
 
 def test_libraries_are_quiet_before_a_command_loads_them_unless_the_user_says_otherwise(

@@ -17,6 +17,7 @@ import pytest
 from cli.leftovers import identity
 from configuration.prompts import write_prompts
 from speculation.records import Prompt
+from tests.cli.left import assert_nothing_is_left_of, left_of
 
 SECONDS = 240.0  # of one command, on a busy machine
 SOON_SECONDS = 40.0  # to end: three of STOP_SECONDS and more; clients that wait take 70 and 390
@@ -45,6 +46,19 @@ def until(reached: Callable[[], Any], child: subprocess.Popen[bytes], home: Path
 def children(home: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((home / "run" / "children.json").read_text())
     return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux's /proc")
+def test_what_is_left_is_found_by_its_environment_alone(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+        env={**os.environ, "PACELINE_HOME": str(tmp_path)},
+    )
+    with child:
+        assert len(left_of(tmp_path)) == 1
+        assert left_of(tmp_path / "other") == []
+    assert left_of(tmp_path) == []
 
 
 @pytest.mark.slow
@@ -77,8 +91,7 @@ def test_a_retrain_that_is_interrupted_or_loses_mlflow_ends_soon_and_goes_on(
     told = json.loads((home / "out.json").read_text())
     assert "mlflow was ended by SIGKILL" in told["error"]
     assert "again" in told["error"]
-    left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
-    assert str(home) not in left.stdout
+    assert_nothing_is_left_of(home)
 
     code, outcome = done(home, *line)
     assert code in (0, 1, 3), (home / "err.log").read_text()[-4000:]

@@ -139,8 +139,9 @@ def test_a_record_s_own_rules_name_the_dial(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "got"),
     [
-        (b"registry = \n", "Invalid value"),
+        (b"registry = \n", r"Invalid value \(at line 1, .*: mend that line"),
         (b"[pairings\n", "line 1"),
+        (b"registry = 'x", r"end of document\), .*: mend its end"),
         (b"registry = '\xff'\n", "not UTF-8"),
     ],
 )
@@ -183,15 +184,20 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
 def test_a_wrong_variable_is_named_beside_the_faults_of_the_file(tmp_path: Path) -> None:
     found = faults(
         tmp_path,
-        "[serving]\nport = -1\n",
+        "[serving]\nport = -1\n[pairings.my-line]\n",
         {
             "PACELINE_REGISTY": "x",
             "PACELINE_SERVING": "8000",
             "PACELINE_SERVING__MAX_SLOTS": "many",
             "PACELINE_REGISTRY__URL": "x",
             "PACELINE_": "x",
+            "PACELINE_SERVING_PORT": "8001",
+            "PACELINE_PAIRINGS__MY_LINE__RECIPE_EPOCHS": "2",
         },
     )
+    assert found["PACELINE_SERVING_PORT"].endswith("did you mean PACELINE_SERVING__PORT?")
+    epochs = "PACELINE_PAIRINGS__MY_LINE__RECIPE_EPOCHS"
+    assert found[epochs].endswith("did you mean PACELINE_PAIRINGS__MY_LINE__RECIPE__EPOCHS?")
     assert found["PACELINE_REGISTY"].endswith("did you mean PACELINE_REGISTRY?")
     assert "a table's name" in found["PACELINE_SERVING"]
     assert found["serving.max_slots"].startswith("got 'many', wanted a whole number")
@@ -264,8 +270,10 @@ def test_a_pairing_that_is_not_configured_says_which_are(tmp_path: Path) -> None
     assert settings.pairing() == settings.pairing("docstrings")
     with pytest.raises(ConfigurationError, match=r"got 'other', wanted .*docstrings.*name one"):
         settings.pairing("other")
-    with pytest.raises(ConfigurationError, match="paceline init"):
-        Settings(home=tmp_path).pairing()
+    with pytest.raises(ConfigurationError, match=r"got none, wanted .*'x'.*`paceline init x "):
+        Settings(home=tmp_path).pairing("x")
+    with pytest.raises(ConfigurationError, match=r"got none \(the file is not there\), wanted a p"):
+        Settings(home=tmp_path / "elsewhere").pairing()
 
 
 def test_paths_start_at_the_home_folder(tmp_path: Path) -> None:

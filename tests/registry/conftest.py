@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import sqlite3
@@ -87,10 +86,9 @@ def server(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     argv = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1"]
     argv += ["--port", str(port), "--backend-store-uri", f"sqlite:///{database}"]
     argv += ["--artifacts-destination", str(home / "artifacts")]
-    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     url = f"http://127.0.0.1:{port}"
     with (home / "server.log").open("wb") as log:
-        child = subprocess.Popen(argv, stdout=log, stderr=log, env={**os.environ, **quiet})
+        child = subprocess.Popen(argv, stdout=log, stderr=log)
         try:
             for _ in range(START_SECONDS * 5):
                 if child.poll() is not None:
