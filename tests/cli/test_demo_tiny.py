@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -14,14 +15,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from cli.demo_steps import TRAFFIC
 from cli.demo_tiny import CUT, WORDS, order, toy_prompts
+from monitoring.series import Mark, read_series
+from tests.cli.left import assert_nothing_is_left_of
 
 MOST_SECONDS = 900  # of one life; on a quiet machine the whole demo takes two minutes
 DELAY_SECONDS = 4.0  # at most, from a moment's file to the kill
 WORK = "work/docstrings/*"
-PROMPTS = "prompts/*.jsonl"  # they take but a moment: killed at once, or it has passed
+PROMPTS = "prompts/*.jsonl"
+SWAPPED = "demo/swap.done.json"
+AT_ONCE = (PROMPTS, SWAPPED)  # a moment that is soon over: killed at once, or it has passed
 MOMENTS = (  # a file, and how many of it there are when the moment has come; in the story's order
     (PROMPTS, 1),
     ("run/*-schema.log", 1),
@@ -34,6 +41,7 @@ MOMENTS = (  # a file, and how many of it there are when the moment has come; in
     (f"{WORK}/regenerate.done.json", 2),
     (f"{WORK}/trial-*/journal.jsonl", 2),
     (f"{WORK}/gate.done.json", 2),
+    (SWAPPED, 1),
 )
 
 
@@ -56,10 +64,21 @@ def test_no_prompt_is_in_two_sets() -> None:
 
 @pytest.mark.slow
 def test_the_demo_runs_through_and_swaps_while_requests_are_in_flight(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    code = start(home).wait(MOST_SECONDS)
-    assert code == 0, (tmp_path / "demo.log").read_text()[-4000:]
+    home, out = tmp_path / "home", tmp_path / "out.jsonl"
+    child = start(home, "--keep", "--json")
+    until(lambda: '"the servers stay up' in out.read_text(), child)
+    news: dict[str, Any] = {}
+    for line in out.read_text().splitlines():
+        news |= json.loads(line)
+    for url in (f"{news['mlflow']}/health", f"{news['prefect']}/api/health", news["server"]):
+        path = "/health/ready" if url == news["server"] else ""
+        httpx.get(url + path, timeout=30.0, trust_env=False).raise_for_status()
+    os.killpg(child.pid, signal.SIGINT)
+    assert child.wait(MOST_SECONDS) == 0, (tmp_path / "demo.log").read_text()[-4000:]
+    assert_nothing_is_left_of(home)
     told = json.loads((home / "demo.json").read_text())
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line for line in lines if "news" not in line] == [told]
     assert told["verdict"] == "PASS"
     assert told["promoted"]
     assert told["swap"]["seen"]
@@ -67,11 +86,11 @@ def test_the_demo_runs_through_and_swaps_while_requests_are_in_flight(tmp_path: 
     assert told["swap"]["failed"] == 0
     steps = ("prepare", "start", "release_1", "retrain", "swap", "end")
     assert all(told["seconds"][step] > 0 for step in steps)
-    assert_nothing_is_left_of(home)
+    assert_traffic_and_marks_are_kept(home, (tmp_path / "demo.log").read_text())
 
 
 @pytest.mark.slow
-def test_the_demo_killed_at_eleven_seeded_moments_finishes_with_one_of_everything(
+def test_the_demo_killed_at_twelve_seeded_moments_finishes_with_one_of_everything(
     tmp_path: Path,
 ) -> None:
     chance = random.Random(20)
@@ -82,7 +101,7 @@ def test_the_demo_killed_at_eleven_seeded_moments_finishes_with_one_of_everythin
         while len(list(home.glob(files))) < many and child.poll() is None:
             assert time.monotonic() < deadline, f"{files} never came"
             time.sleep(0.05)
-        if files != PROMPTS:
+        if files not in AT_ONCE:
             time.sleep(chance.uniform(0, DELAY_SECONDS))
         assert child.poll() is None, f"it ended by itself before {files}"
         # by turns all of it at once, and the command alone, whose children have to follow it
@@ -122,14 +141,31 @@ def test_the_demo_killed_at_eleven_seeded_moments_finishes_with_one_of_everythin
     assert_nothing_is_left_of(home)
 
 
-def start(home: Path) -> subprocess.Popen[bytes]:
+def assert_traffic_and_marks_are_kept(home: Path, log: str) -> None:
+    """A line a prompt on stderr, and each moment of the story once in the series, in its order."""
+    shown = re.findall(r"^(\d+) requests?: acceptance \d\.\d+, .* x\)$", log, re.MULTILINE)
+    assert [int(number) for number in shown] == [*range(1, TRAFFIC + 1)] * 2
+    for name in ("traffic-1", "traffic-2"):
+        figures = json.loads((home / "demo" / f"{name}.done.json").read_text())["result"]
+        assert (figures["requests"], figures["speedup"] > 0) == (TRAFFIC, True)
+    entries = read_series(home / "monitoring" / "series.jsonl")
+    marks = [entry for entry in entries if isinstance(entry, Mark)]
+    assert [mark.what for mark in marks] == ["release", "swap", "release", "promotion", "swap"]
+    assert [mark.label for mark in marks if mark.what != "swap"] == ["1", "2", "v2"]
+    assert marks[1].pair != marks[3].pair == marks[4].pair
+
+
+def start(home: Path, *options: str) -> subprocess.Popen[bytes]:
     """The demo in a process group of its own."""
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with (home.parent / "demo.log").open("ab") as log:
+    argv = [sys.executable, "-m", "cli.main", "demo", "--tiny", "--home", str(home), *options]
+    with (
+        (home.parent / "demo.log").open("ab") as log,
+        (home.parent / "out.jsonl").open("ab") as out,
+    ):
         return subprocess.Popen(
-            [sys.executable, "-m", "cli.main", "demo", "--tiny", "--home", str(home)],
-            stdout=log,
-            stderr=subprocess.STDOUT,
+            argv,
+            stdout=out if "--json" in options else log,
+            stderr=log,
             start_new_session=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
@@ -166,14 +202,3 @@ def status(home: Path) -> dict[str, Any]:
     state = next(iter(found["pairings"])) if isinstance(found.get("pairings"), list) else found
     assert isinstance(state, dict)
     return state
-
-
-def assert_nothing_is_left_of(home: Path) -> None:
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
-        ours = [line for line in running.stdout.splitlines() if str(home) in line]
-        if not ours:
-            return
-        time.sleep(0.5)
-    pytest.fail(f"still running: {ours}")
