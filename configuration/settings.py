@@ -122,9 +122,9 @@ class Settings:
                 raise ValueError(f"got the pairing name {name!r}, wanted {NAME.wanted}")
         if names_a_user(self.registry):
             raise ValueError(
-                f"got registry = {sayable(self.registry)!r} with a name or a password in it, which "
-                "would be shown, wanted it without: give a token as PACELINE_REGISTRY_TOKEN, or in "
-                "a file that PACELINE_REGISTRY_TOKEN_FILE names"
+                f"got registry = {sayable(self.registry)!r} with a name or a password, wanted it "
+                "without what is before the @, which would be shown (a token has its place in "
+                "PACELINE_REGISTRY_TOKEN, or in a file that PACELINE_REGISTRY_TOKEN_FILE names)"
             )
         if self.registry and not self.registry.startswith(("http://", "https://", "sqlite:///")):
             raise ValueError(

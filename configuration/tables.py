@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from configuration.faults import Fault
+from registry.addresses import sayable
 
 Record = TypeVar("Record")
 WRONG = object()  # what a value with a fault turns into
@@ -67,7 +68,7 @@ def to_record(
     made, found = _checked(cls, fixed, given, whole=typed)
     for name, why in found.items():
         if name:
-            faults.append(Fault(_join(key, name), repr(given[name]), _wanted(why), "change it"))
+            faults.append(Fault(_join(key, name), _got(given[name]), _wanted(why), "change it"))
         else:
             got = why.removeprefix("got ").partition(", wanted ")[0]
             faults.append(Fault(key or "the file", got, _wanted(why), "change it"))
@@ -105,6 +106,11 @@ def _checked(
 
 def _needed(spec: Field[Any]) -> bool:
     return spec.default is MISSING and spec.default_factory is MISSING
+
+
+def _got(value: Any) -> str:
+    """A value as it may be shown: an address without the password that it may hold."""
+    return repr(sayable(value) if isinstance(value, str) and "://" in value else value)
 
 
 def _wanted(message: str) -> str:

@@ -13,15 +13,18 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import httpx
 
+from registry.addresses import sayable
 from registry.errors import DigestError, ManifestError, NotFoundError, RegistryError, StoreError
 from registry.locks import locked
 from registry.loopback import on_this_machine
@@ -38,6 +41,8 @@ from registry.versions import (
 from speculation.records import Phase
 
 TIMEOUT_SECONDS = 10.0  # of connecting and between two pieces, not of a whole file
+# Of a file. One that drips would else hold whoever waits: there is always a next piece.
+LEAST_BYTES_A_MINUTE = 2**20
 MANIFEST_LIMIT_BYTES = 50_000_000
 REPORT_LIMIT_BYTES = 200_000_000
 SERVED = "draft/"  # what a server needs of a pair, beside pair.json
@@ -111,13 +116,14 @@ def download(
     *,
     token: str | None = None,
     client: httpx.Client | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Path:
     """The verified folder `into/<pair_id>` with pair.json and draft/; downloaded where it is not.
 
     `DigestError` or `ManifestError` when what is stored is not what was registered,
-    `NotFoundError` when files are gone from the server, `StoreError` when it is away or this
-    machine's disk is full, or once `stopped()` is true, which is asked between two pieces. A
-    failure leaves what was in place before, and nothing half done.
+    `NotFoundError` when files are gone from the server, `StoreError` when it is away or as slow as
+    if it were, this machine's disk is full, or once `stopped()` is true, which is asked between two
+    pieces. A failure leaves what was in place before, and nothing half done.
     """
     place = into / pair.pair_id
     with locked(into / f".{pair.pair_id}.lock"):
@@ -128,7 +134,7 @@ def download(
         try:
             beside.mkdir(parents=True)
             with _client(pair.url, token, client) as asking:
-                _fetch(asking, pair, beside, stopped)
+                _fetch(asking, pair, beside, stopped, clock)
             _settle(beside, place)
         except OSError as error:
             raise StoreError(f"{place}: the pair cannot be stored: {error.strerror}") from error
@@ -174,16 +180,21 @@ def _whole(place: Path, pair: RemotePair) -> bool:
 
 
 def _fetch(
-    client: httpx.Client, pair: RemotePair, beside: Path, stopped: Callable[[], bool]
+    client: httpx.Client,
+    pair: RemotePair,
+    beside: Path,
+    stopped: Callable[[], bool],
+    clock: Callable[[], float],
 ) -> None:
     root = _root(client, pair)
-    _file(client, f"{root}/{FILE}", beside / FILE, limit_bytes=MANIFEST_LIMIT_BYTES)
+    file = partial(_file, client, stopped=stopped, clock=clock)
+    file(f"{root}/{FILE}", beside / FILE, limit_bytes=MANIFEST_LIMIT_BYTES)
     manifest = read_manifest(beside)
     _check_manifest(manifest, pair)
     for name, digest in sorted(manifest.files.items()):
         if not name.startswith(SERVED):
             continue
-        got = _file(client, f"{root}/{name}", beside / name, stopped=stopped)
+        got = file(f"{root}/{name}", beside / name)
         if got != digest:
             raise DigestError(
                 f"{pair.pairing} v{pair.version}: {name} has sha256 {got[:12]}… and was registered "
@@ -222,13 +233,15 @@ def _file(
     *,
     limit_bytes: int | None = None,
     stopped: Callable[[], bool] = lambda: False,
+    clock: Callable[[], float] = time.monotonic,
 ) -> str:
     """Stream one file to the disk and give its sha256."""
     path.parent.mkdir(parents=True, exist_ok=True)
     digest, size_bytes = hashlib.sha256(), 0
+    since, then_bytes = clock(), 0  # when the pace was looked at last, and what had come then
     with _asked(client), client.stream("GET", quote(address, safe="/%")) as answer:
         if answer.status_code == 404:
-            raise NotFoundError(f"{client.base_url}{address}: is gone from the server")
+            raise NotFoundError(f"{_place(client)}{address}: is gone from the server")
         answer.raise_for_status()
         with path.open("wb") as file:
             for piece in answer.iter_bytes():
@@ -237,6 +250,15 @@ def _file(
                     raise StoreError(f"{address}: is longer than {limit_bytes} bytes")
                 if stopped():
                     raise StoreError(f"{address}: is wanted no longer")
+                if (seconds := clock() - since) >= 60.0:
+                    pace = (size_bytes - then_bytes) * 60.0 / seconds
+                    if pace < LEAST_BYTES_A_MINUTE:
+                        raise StoreError(
+                            f"{address}: comes at {pace:.0f} bytes a minute, wanted "
+                            f"{LEAST_BYTES_A_MINUTE} at least: look at the registry, and at what "
+                            "stands between"
+                        )
+                    since, then_bytes = since + seconds, size_bytes
                 digest.update(piece)
                 file.write(piece)
             file.flush()
@@ -280,7 +302,7 @@ def _read_as_mlflows(client: httpx.Client) -> Iterator[None]:
         yield
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise StoreError(
-            f"the registry at {client.base_url} does not answer as MLflow does "
+            f"the registry at {_place(client)} does not answer as MLflow does "
             f"({type(error).__name__}): check the URL, and what stands between"
         ) from error
 
@@ -308,11 +330,15 @@ def _asked(client: httpx.Client) -> Iterator[None]:
     except httpx.HTTPStatusError as error:
         answer = error.response
         raise StoreError(
-            f"the registry at {client.base_url} answers {answer.status_code} to "
+            f"the registry at {_place(client)} answers {answer.status_code} to "
             f"{answer.request.url.path}: check the URL and the token"
         ) from error
     except (httpx.HTTPError, ValueError) as error:  # ValueError: an answer that is not JSON
         raise StoreError(
-            f"the registry at {client.base_url} does not answer as MLflow does "
+            f"the registry at {_place(client)} does not answer as MLflow does "
             f"({error or type(error).__name__}): check the URL, or start the server"
         ) from error
+
+
+def _place(client: httpx.Client) -> str:
+    return sayable(str(client.base_url))

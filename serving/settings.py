@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 
+from registry.addresses import names_a_user
 from serving.keys import LEAST_CHARACTERS, wrong_keys
 
 MOST_DRAFTED = 16  # K at most, as the engine bounds it
@@ -73,6 +74,11 @@ class ServeSettings:
         if self.pairing is not None:
             if self.registry is None:
                 raise SettingsError("a pairing without a registry: give --registry URL beside it")
+            if names_a_user(self.registry):
+                raise SettingsError(
+                    "a registry's URL with a name or a password in it, which would be shown: give "
+                    "it without, and a token as PACELINE_REGISTRY_TOKEN"
+                )
             if self.target is not None or self.trial or self.arms:
                 raise SettingsError(
                     "a pairing beside a target: give --pairing to follow a registry, or TARGET to "

@@ -335,3 +335,45 @@ def test_a_download_that_is_wanted_no_longer_ends_between_two_pieces(
         download(served, tmp_path, stopped)
     assert len(asked) == 1
     assert names(tmp_path) in ([], [f".{served.pair_id}.lock"])
+
+
+@pytest.mark.parametrize("status", [None, 200, 403])
+def test_no_fault_tells_the_password_of_an_address(status: int | None) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if status is None:
+            raise httpx.ConnectError("no route to host")
+        return httpx.Response(status, text="a page")
+
+    transport = httpx.MockTransport(answer)
+    client = httpx.Client(base_url="http://bob:hush@registry", transport=transport)
+    with pytest.raises(StoreError, match="http://registry") as caught:
+        champion("http://bob:hush@registry", "docstrings", client=client)
+    assert "hush" not in str(caught.value)
+    assert "bob" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("piece_bytes", "comes"), [(1000, False), (1_000_000, True)])
+def test_a_download_that_drips_is_given_up_and_one_that_is_slow_is_not(
+    served: RemotePair,
+    tmp_path: Path,
+    meddled: Callable[[Change], httpx.Client],
+    piece_bytes: int,
+    comes: bool,
+) -> None:
+    now = [0.0]
+
+    def pieces(content: bytes) -> Iterator[bytes]:
+        for _ in range(20):  # of a minute and a half
+            now[0] += 5.0
+            yield b"x" * piece_bytes
+        yield content
+
+    def drips(request: httpx.Request, got: httpx.Response) -> httpx.Response:
+        if request.url.path.endswith(".safetensors"):
+            return httpx.Response(200, content=pieces(got.content))
+        return got
+
+    given_up = pytest.raises(StoreError, match="comes at 12000 bytes a minute")
+    other = pytest.raises(DigestError)  # it came, and is not what was registered
+    with other if comes else given_up:
+        download(served, tmp_path, client=meddled(drips), clock=lambda: now[0])

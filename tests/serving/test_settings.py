@@ -67,3 +67,9 @@ def test_a_secret_is_not_shown() -> None:
         hook_secret="hush-4" * 4,
     )
     assert "hush" not in repr(settings)
+
+
+def test_a_registrys_address_with_a_password_is_refused_without_showing_it() -> None:
+    with pytest.raises(SettingsError, match="PACELINE_REGISTRY_TOKEN") as caught:
+        ServeSettings(home=HOME, pairing="docstrings", registry="http://bob:hush@mlflow")
+    assert "hush" not in str(caught.value)
