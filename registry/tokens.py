@@ -35,7 +35,9 @@ def tokenizer_of(folder: Path) -> Tokenizer:
         )
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises plain Exception for a file it cannot read
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a file it cannot read is a plain Exception, or a Rust panic
         raise FolderError(f"{path}: is no tokenizer that `tokenizers` can load: {error}") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()

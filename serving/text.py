@@ -55,7 +55,9 @@ class Text:
             tokenizer = AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False
             )
-        except Exception as error:  # transformers raises many kinds for a bad folder
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # many kinds for a bad folder, and panics of Rust's
             raise TokenizerError(
                 f"{folder}: the tokenizer cannot be loaded ({error}); wanted tokenizer.json beside "
                 "the weights: save the model's tokenizer there"

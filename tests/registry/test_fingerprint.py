@@ -262,3 +262,12 @@ def test_drafts_are_told_apart_by_kind_and_content(tmp_path: Path) -> None:
 def test_a_folder_copied_elsewhere_is_the_same_release(folder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(folder, tmp_path / "elsewhere" / "v2")
     assert fingerprint(copy) == replace(fingerprint(folder))
+
+
+def test_a_tokenizer_at_which_the_library_panics_is_a_folder_error(tmp_path: Path) -> None:
+    folder = tiny.target(tmp_path / "target")
+    path = folder / "tokenizer.json"
+    panics = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"normalizer": panics}))
+    with pytest.raises(FolderError, match="is no tokenizer that `tokenizers` can load"):
+        fingerprint(folder)

@@ -211,3 +211,19 @@ def test_probes_are_nobody_s_requests() -> None:
         await asyncio.wait_for(worker.drained(), 5)
 
     assert {outcome for _, outcome in run(job)} == {"cancelled"}
+
+
+def test_a_panic_in_what_was_asked_of_the_thread_is_told_to_who_asked_and_ends_nobody() -> None:
+    pair = FakePair()
+
+    def panics() -> None:
+        raise SystemExit("a panic")
+
+    async def job(worker: Worker) -> None:
+        await worker.open(pair.loaded)
+        with pytest.raises(RuntimeError, match="SystemExit"):
+            await worker.call(panics)
+        submit(worker, pair, "after")
+        await worker.drained()
+
+    assert run(job) == [("after", "length")]

@@ -37,6 +37,25 @@ def test_what_the_work_raises_is_raised_to_who_waits() -> None:
         asyncio.run(in_passing_thread(work))
 
 
+class PanicException(BaseException):
+    """As libraries in Rust raise it."""
+
+
+def test_a_panic_aside_ends_nobody_who_waits_and_keeps_its_words_to_itself() -> None:
+    def work() -> None:
+        raise PanicException("at 'a prompt'")
+
+    async def story() -> None:
+        aside = Aside("paceline-test")
+        for run in (in_passing_thread, aside.run):
+            with pytest.raises(RuntimeError, match="PanicException") as caught:
+                await run(work)
+            assert "prompt" not in str(caught.value)
+        aside.close()
+
+    asyncio.run(story())
+
+
 def test_a_wait_that_is_cancelled_lets_the_work_end_quietly() -> None:
     async def story() -> None:
         task = asyncio.ensure_future(in_passing_thread(lambda: time.sleep(0.1)))

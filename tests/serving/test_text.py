@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from serving.text import TemplateError, Text
+from serving.text import TemplateError, Text, TokenizerError
 from serving.token_bytes import UNBOUNDED, longest_token_bytes
 
 WORDS = st.text(alphabet=st.sampled_from([*"abc d\u00e9", "\u00df", "\u65e5", "\U0001f642"]))
@@ -97,3 +97,14 @@ def test_how_much_of_a_text_a_token_may_be_is_known_where_no_text_is_lost(text: 
     words = Tokenizer(models.WordLevel({"the": 0, "?": 1}, unk_token="?"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     assert longest_token_bytes(words) == UNBOUNDED
+
+
+def test_a_tokenizer_at_which_the_library_panics_is_refused_as_any_other(
+    target_folder: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(target_folder, tmp_path / "toy")
+    path = folder / "tokenizer.json"
+    panics = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"normalizer": panics}))
+    with pytest.raises(TokenizerError, match="the tokenizer cannot be loaded"):
+        Text.load(folder)
