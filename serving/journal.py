@@ -6,6 +6,7 @@ a power cut goes by them.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -67,30 +68,38 @@ class Journal:
             log.warning("the journal %s cannot be written: %s", path, error.strerror)
 
     def write(self, step: str, pair: str, version: str, why: str = "") -> Step:
-        """Append one step. Raises OSError when the disk takes nothing; then nothing was written."""
+        """Append one step. Raises OSError when the disk takes nothing; then nothing was written.
+
+        What fails once the line is on the disk is logged: a swap must not be undone that the next
+        start would find done.
+        """
         entry = Step(self._clock(), step, pair, version, why)
         with self._writing:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab") as file:
+            # A newline ends what a write has left that neither succeeded nor could be taken back.
+            line = (b"\n" if self._torn else b"") + json.dumps(asdict(entry)).encode() + b"\n"
+            # Without a buffer, which would be written once more when the file is closed.
+            with self.path.open("ab", buffering=0) as file:
                 size = file.tell()
                 try:
-                    # What a write has left that neither succeeded nor could be taken back.
-                    file.write(b"\n" if self._torn else b"")
-                    file.write(json.dumps(asdict(entry)).encode() + b"\n")
-                    file.flush()
+                    if file.write(line) != len(line):
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                     os.fsync(file.fileno())
                 except OSError:
                     self._torn = True
                     with suppress(OSError):
                         file.truncate(size)
                     raise
-            if size == 0:
-                _sync(self.path.parent)
             self._torn = False
             self.steps.append(entry)
-            if len(self.steps) >= 2 * MOST_LINES:  # of a server that tries a bad pair for weeks
-                self.steps = _kept(self.steps)
-                self._rewrite()
+            try:
+                if size == 0:
+                    _sync(self.path.parent)
+                if len(self.steps) >= 2 * MOST_LINES:  # of a server that tries a bad pair for weeks
+                    self.steps = _kept(self.steps)
+                    self._rewrite()
+            except OSError as error:
+                log.warning("the journal %s is not tidied: %s", self.path, error.strerror)
         return entry
 
     @property

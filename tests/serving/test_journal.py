@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,7 +83,7 @@ def test_what_was_switched_to_outlives_any_number_of_failures(tmp_path: Path) ->
     assert len(path.read_text().splitlines()) == MOST_LINES + PAIRS_KEPT
 
 
-def full(descriptor: int) -> None:
+def full(_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -162,4 +164,45 @@ def test_a_line_that_is_none_of_ours_is_passed_over(tmp_path: Path, line: bytes)
     written(path, steps.SWITCHED, pair="p-1")
     with path.open("ab") as file:
         file.write(line + b"\n")
+    assert Journal(path).switched() == ["p-1"]
+
+
+def test_a_line_that_is_on_the_disk_is_written_whatever_fails_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "new" / "journal.jsonl"
+    monkeypatch.setattr(steps, "MOST_LINES", 4)
+    monkeypatch.setattr(steps, "_sync", full)  # the folder's, and the shortened file's
+    journal = Journal(path)
+    for turn in range(2 * steps.MOST_LINES + 1):
+        journal.write(steps.SWITCHED, f"p-{turn}", "1")
+    assert len([one for one in caplog.records if "is not tidied" in one.message]) == 2
+    assert journal.last_good == Journal(path).last_good
+    assert journal.switched()[0] == f"p-{2 * steps.MOST_LINES}"
+
+
+def test_what_a_disk_did_not_take_is_not_written_when_the_file_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    written(path, steps.SWITCHED, pair="p-1")
+
+    class Filling(io.FileIO):
+        """Takes half of the first write, and all that comes once that was taken back."""
+
+        fills = True
+
+        def write(self, line: Any) -> int:
+            taken, self.fills = bytes(line)[: len(line) // (1 + self.fills)], False
+            return super().write(taken)
+
+    def opened(place: Path, mode: str, buffering: int = -1) -> Any:
+        raw = Filling(place, mode.replace("b", ""))
+        return raw if buffering == 0 else io.BufferedWriter(raw)
+
+    journal = Journal(path)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", opened)
+        with pytest.raises(OSError, match="No space"):
+            journal.write(steps.SWITCHED, "p-2", "2")
     assert Journal(path).switched() == ["p-1"]
