@@ -5,9 +5,12 @@ Values and a clock that is handed in; knows nothing of registries, files and eng
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+
+DOUBLINGS = 60  # beyond any wait; a number that grows with the tries would some day be none
 
 
 class Again(Enum):
@@ -15,7 +18,7 @@ class Again(Enum):
 
     SOON = 300.0  # the fault may be anybody's
     LATER = 3600.0  # it is the pair's, or of what stands between; its files may be large
-    ASKED = None  # trying again would end the same
+    ASKED = None  # trying again would end the same; now and then all the same if nothing is served
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +35,13 @@ class Refusals:
 
     def __init__(self, first_seconds: float, clock: Callable[[], float]) -> None:
         self._first_seconds, self._clock = first_seconds, clock
-        self._until: dict[Named, float | None] = {}  # None: only when asked
+        self._until: dict[Named, tuple[float, bool]] = {}  # the clock's; whether only when asked
         self._tries: dict[Named, int] = {}
 
-    def may_try(self, named: Named) -> bool:
-        until = self._until.get(named, 0.0)
-        return named not in self._until or (until is not None and self._clock() >= until)
+    def may_try(self, named: Named, *, idle: bool) -> bool:
+        """`idle`: nothing is served, so that what only asking would repeat has nothing to lose."""
+        until, asked = self._until.get(named, (-math.inf, False))
+        return self._clock() >= until and (idle or not asked)
 
     def known(self, named: Named) -> bool:
         """Whether it was refused before."""
@@ -47,10 +51,9 @@ class Refusals:
         """Leave it alone for a while, at once for the longest. Whether that is news."""
         news = named not in self._until
         tries = self._tries[named] = self._tries.get(named, 0) + 1
-        wait: float | None = again.value
-        if wait is not None and not longest:
-            wait = min(self._first_seconds * 2**tries, wait)
-        self._until[named] = None if wait is None else self._clock() + wait
+        most: float = Again.SOON.value if again.value is None else again.value
+        wait = most if longest else min(self._first_seconds * 2.0 ** min(tries, DOUBLINGS), most)
+        self._until[named] = self._clock() + wait, again is Again.ASKED
         return news
 
     def forget(self) -> None:

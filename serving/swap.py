@@ -23,6 +23,7 @@ from monitoring.outbox import Outbox
 from registry.errors import DigestError, RegistryError
 from registry.remote import RemotePair
 from serving import journal as steps
+from serving.fetching import InterruptedDownloadError, fetch
 from serving.journal import PAIRS_KEPT, Journal
 from serving.loading import Host
 from serving.notes import Notes
@@ -31,7 +32,7 @@ from serving.passing import in_passing_thread
 from serving.probing import ProbeError
 from serving.refusals import Again, Named, Refusals
 from serving.room import free_bytes
-from serving.service import Service
+from serving.service import NOTHING, Service
 from serving.switching import Switching
 from speculation.records import Alarm
 
@@ -71,14 +72,14 @@ class Follower:
         self._switching = Switching(service, self.pairs, self._notes, free)
         self._hurried = asyncio.Event()
         self._refusals = Refusals(service.settings.poll_seconds, clock)
+        self._asked = False  # by an operator, since the last download began
         self._wary = True  # of pairs that ended processes before this one; until somebody asks
-        self._stopped = False
         service.follow(hurry=self.hurry, nudge=self._hurried.set, describe=self.describe)
 
     def hurry(self) -> None:
         """Look now, and try again what was refused."""
         self._refusals.forget()
-        self._wary = False
+        self._wary, self._asked = False, True
         self._hurried.set()
 
     def describe(self) -> dict[str, Any]:
@@ -92,17 +93,14 @@ class Follower:
 
     async def run(self) -> None:
         """Look, wait, look again."""
-        try:
-            with suppress(OSError):  # leftovers are in nobody's way
-                await in_passing_thread(self.pairs.clean)
-            while True:
-                self._hurried.clear()
-                await self.look()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self.service.settings.poll_seconds):
-                        await self._hurried.wait()
-        finally:
-            self._stopped = True
+        with suppress(OSError):  # leftovers are in nobody's way
+            await in_passing_thread(self.pairs.clean)
+        while True:
+            self._hurried.clear()
+            await self.look()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.service.settings.poll_seconds):
+                    await self._hurried.wait()
 
     async def look(self) -> None:
         """Ask the registry once, and swap when the alias names another pair."""
@@ -115,10 +113,14 @@ class Follower:
             except (RegistryError, TimeoutError) as error:
                 self._troubled(str(error) or f"the registry took more than {LOOK_SECONDS:g} s")
                 return
+            if named is None:
+                self._unpromoted()
+                return
+            self.service.nothing = NOTHING
             if self.trouble is not None:
-                log.info("the registry can be read again")
+                log.info("the registry names a champion")
                 self.trouble = None
-            if named is not None and not self._is_served(named):
+            if not self._is_served(named):
                 await self._consider(named)
         except Exception as error:  # the follower's edge: it must look again, whatever it was
             if self.trouble is None:
@@ -126,9 +128,25 @@ class Follower:
             self.trouble = f"{type(error).__name__}: {error}"
 
     def _troubled(self, why: str) -> None:
-        if self.trouble is None:
+        if self.trouble in (None, self._missing):
             log.warning("the registry cannot be read, %s: %s", self._serving(), why)
         self.trouble = why
+
+    def _unpromoted(self) -> None:
+        """There is no champion: not yet, not any more, or none of a name that was mistyped."""
+        if self.trouble != self._missing:
+            log.warning("%s, %s", self._missing, self._serving())
+        self.trouble = self._missing
+        # Clients are told as well, and where the registry is need not be their business.
+        self.service.nothing = f"pairing {self.service.settings.pairing} has no champion"
+
+    @property
+    def _missing(self) -> str:
+        settings = self.service.settings
+        return (
+            f"pairing {settings.pairing} has no champion at {settings.registry}: promote a pair, "
+            "or check the name"
+        )
 
     def _serving(self) -> str:
         current = self.service.worker.current
@@ -146,7 +164,7 @@ class Follower:
         pair, version = named.pair_id, str(named.version)
         if not named.judged:
             unjudged = Named(pair, version, "without a verdict")
-            if self._refusals.may_try(unjudged):
+            if self._may_try(unjudged):
                 error = RefusedChampionError(
                     "the alias was moved to it by hand, and it has no PASS: judge it, or promote "
                     "it by force and say why"
@@ -154,25 +172,32 @@ class Follower:
                 await self._failed(unjudged, error, Again.ASKED)
             return
         wanted = Named(pair, version, "registry")
-        if not self._refusals.may_try(wanted) or await self._harmed(wanted):
+        if not self._may_try(wanted) or await self._harmed(wanted):
             return
         begun = self._clock()
-        fetched = False
+        fetched, checked = False, False  # how far it came
         try:
             if not self._refusals.known(wanted):  # a try that is repeated for weeks is one line
                 await self._notes.write(steps.FOUND, pair, version)
-            await in_passing_thread(
-                lambda: self._download(named, self.pairs.folder, lambda: self._stopped)
-            )
+            await self._fetch(named)
             fetched = True
             await self._notes.write(steps.DOWNLOADED, pair, version)
-            checked = await self._switching.check(pair, version)
-            await self._switching.take(checked, back=self._resume)
+            found = await self._switching.check(pair, version)
+            checked = True
+            await self._switching.take(found, back=self._resume)
         except asyncio.CancelledError:
             self._notes.asked_to_end()
             raise
+        except InterruptedDownloadError as error:
+            log.info("the download of pair %s is given up: %s", pair, error)
+            await self._notes.jot(steps.FAILED, pair, version, str(error))
+            self._hurried.set()  # to look again at once
+            return
         except Exception as error:  # whatever it was, what is served goes on
-            await self._failed(wanted, error, _again(error, fetched=fetched))
+            again = _again(error, fetched=fetched)
+            if checked and self._switching.interrupted:
+                again = Again.ASKED  # nothing was served for its sake: once is enough
+            await self._failed(wanted, error, again)
             return
         self._refusals.forget()
         self.service.metrics.swaps["switched"] += 1
@@ -181,6 +206,31 @@ class Follower:
         with suppress(OSError):  # old files are in nobody's way
             await in_passing_thread(partial(self.pairs.prune, self.journal.switched()[:PAIRS_KEPT]))
 
+    async def _fetch(self, named: RemotePair) -> None:
+        """Download a pair, looking at the registry meanwhile. Raises as that does, and
+        InterruptedDownloadError."""
+        self._asked = False
+        await fetch(
+            partial(self._download, named, self.pairs.folder),
+            unwanted=partial(self._unwanted, named),
+            hurried=self._hurried,
+            seconds=self.service.settings.poll_seconds,
+        )
+
+    async def _unwanted(self, named: RemotePair) -> str | None:
+        """Why a pair need not be downloaded any more; None: it is still wanted."""
+        if self._asked:
+            return "somebody has asked for a swap"
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                now = await in_passing_thread(self._champion)
+        except Exception:  # the next look says what is wrong
+            return None
+        return None if now is not None and now.pair_id == named.pair_id else "it is not champion"
+
+    def _may_try(self, named: Named) -> bool:
+        return self._refusals.may_try(named, idle=self.service.worker.current is None)
+
     async def _resume(self, host: Host | None = None) -> None:
         """Serve the last good pair from the disk, also where nothing can be written there."""
         good = self.journal.last_good
@@ -188,7 +238,7 @@ class Follower:
             return
         pair, version = good.pair, good.version
         copy = Named(pair, version, "disk")
-        if not self._refusals.may_try(copy) or await self._harmed(copy):
+        if not self._may_try(copy) or await self._harmed(copy):
             return
         try:
             await self._notes.jot(steps.DOWNLOADED, pair, version)
@@ -216,8 +266,7 @@ class Follower:
             f"the process has ended or hung {harm} times while this pair was loaded or tried: "
             "ask for a swap to try it once more"
         )
-        served = self.service.worker.current is not None
-        await self._failed(named, error, Again.ASKED if served else Again.SOON, longest=True)
+        await self._failed(named, error, Again.ASKED, longest=True)
         return True
 
     async def _failed(

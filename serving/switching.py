@@ -16,7 +16,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
+from registry.errors import RegistryError
 from serving import journal as steps
+from serving.arms import Arm
 from serving.loading import Host, Loaded
 from serving.notes import Notes
 from serving.pairs_on_disk import CheckedPair, PairsOnDisk, TargetOnDisk
@@ -48,6 +50,8 @@ class Switching:
         self._service, self._pairs, self._notes, self._free = service, pairs, notes, free
         self._load_seconds: float = FIRST_RETRY_SECONDS  # that the last load took
         self._leaving: asyncio.Task[None] | None = None  # done when the last pair is let go
+        self.interrupted = False  # whether the last `take` let the served pair go first
+        self._newest: Callable[[], object] = _nothing  # what was loaded last, while it is there
 
     async def check(self, pair: str, version: str) -> CheckedPair:
         """All that can be said of a pair on the disk without loading it. Raises as it does."""
@@ -60,11 +64,13 @@ class Switching:
     async def take(
         self, checked: CheckedPair, *, back: Callable[[Host | None], Awaitable[None]]
     ) -> None:
-        """Load, try and switch to a pair. Whatever it raises, what was served before serves on.
+        """Load, try and switch to a pair. Whatever it raises, what was served before serves on, and
+        nothing of the new pair is left in memory.
 
-        Where two do not fit, it is let go first, and `back` is what serves it again; it is given
-        the target if that is still in memory.
+        Where two do not fit, what is served is let go first, and `back` is what serves it again; it
+        is given the target if that is still in memory.
         """
+        self.interrupted = False
         if self._leaving is not None:
             await asyncio.shield(self._leaving)
         current = self._service.worker.current
@@ -73,10 +79,12 @@ class Switching:
             return
         same = current.host.release.digest == checked.target.release.digest
         host = current.host if same else None  # a draft-only swap: the target stays where it is
+        served = TargetOnDisk(current.host.folder, current.host.release), current.own
         del current
         if await in_passing_thread(partial(self._fits, checked, same=same)):
             await self._switch(checked, host)
         else:
+            await in_passing_thread(partial(self._check_room, checked, *served, same=same))
             await self._drain_and_switch(checked, host, back)
 
     async def load(self, checked: CheckedPair, host: Host | None) -> Loaded:
@@ -87,29 +95,67 @@ class Switching:
             on = host
             if on is None or on.release.digest != target.release.digest:
                 on = Host.load(target.folder, settings, target.release)
-            return Loaded.prepare(on, {checked.arm.name: checked.arm}, settings, checked.version)
+                self._newest = weakref.ref(on.target)
+            made = Loaded.prepare(on, {checked.arm.name: checked.arm}, settings, checked.version)
+            if on is host:
+                self._newest = weakref.ref(made)
+            return made
 
-        begun = time.monotonic()
+        begun, self._newest = time.monotonic(), _nothing
         result = await in_passing_thread(loaded)
         self._load_seconds = time.monotonic() - begun
         return result
 
     def _fits(self, checked: CheckedPair, *, same: bool) -> bool:
-        settings, context = self._service.settings, checked.target.release.context_configured
+        settings = self._service.settings
         if settings.together is not None and not same:
             return settings.together
-        tokens = settings.max_slots * (min(settings.max_context, context) + ROOM)
-        target = need_of(
-            checked.target.folder,
-            cached_tokens=tokens + settings.prefix_tokens,
-            dtype=settings.dtype,
-        )
-        need = Need(0, target.cache_bytes) if same else target
-        if isinstance(checked.arm.draft, Path):
-            need += need_of(checked.arm.draft, cached_tokens=tokens, dtype=settings.dtype)
+        need = self._need(checked.target, checked.arm, same=same)
         return fits(need, self._free(settings.device))
 
+    def _check_room(
+        self, checked: CheckedPair, served: TargetOnDisk, arm: Arm, *, same: bool
+    ) -> None:
+        """Raises SwapError for a pair that does not even fit where the served one is now."""
+        need = self._need(checked.target, checked.arm, same=same)
+        free = self._free(self._service.settings.device)
+        try:
+            back = self._need(served, arm, same=same).bytes
+        except RegistryError:  # its folder is gone, and with it what could be said of it
+            return
+        if free is not None and not fits(need, free + back, reserve=0.0):
+            raise SwapError(
+                f"pair {checked.pair} takes about {need.bytes} bytes, and {free + back} are free "
+                "once what is served is let go: it serves on; give more memory, or a smaller "
+                "max_context or max_slots"
+            )
+
+    def _need(self, target: TargetOnDisk, arm: Arm, *, same: bool) -> Need:
+        """What a pair takes; without the target's weights where the target is the `same`."""
+        settings, context = self._service.settings, target.release.context_configured
+        tokens = settings.max_slots * (min(settings.max_context, context) + ROOM)
+        need = need_of(
+            target.folder, cached_tokens=tokens + settings.prefix_tokens, dtype=settings.dtype
+        )
+        if same:
+            need = Need(0, need.cache_bytes)
+        if isinstance(arm.draft, Path):
+            need += need_of(arm.draft, cached_tokens=tokens, dtype=settings.dtype)
+        return need
+
     async def _switch(self, checked: CheckedPair, host: Host | None) -> None:
+        """Load beside what is served, try, switch. What fails leaves nothing in memory: neither the
+        old pair, which may have to be loaded again, nor the next try would find room beside it."""
+        try:
+            await self._load_and_switch(checked, host)
+            return
+        except Exception as error:
+            failed = error
+        _forget_frames(failed)
+        await self._until_gone(self._newest, checked.pair)
+        raise failed
+
+    async def _load_and_switch(self, checked: CheckedPair, host: Host | None) -> None:
         """Load beside what is served, let it answer, send new requests to it."""
         worker, pair, version = self._service.worker, checked.pair, checked.version
         loaded = await self.load(checked, host)
@@ -150,30 +196,52 @@ class Switching:
             await self._let_go(keep_target=host is not None)
             try:
                 await self._switch(checked, host)
-            except Exception:
-                await back(host)
-                raise
+                return
+            except Exception as error:
+                failed = error
+            await back(host)
+            raise failed
 
     async def _let_go(self, *, keep_target: bool) -> None:
         """Free the served pair; what it was is loaded again from the disk if need be."""
         worker = self._service.worker
         old, worker.current = worker.current, None
         assert old is not None
+        self.interrupted = True
         pair, version = old.pair, old.version or ""
         held = weakref.ref(old) if keep_target else weakref.ref(old.host.target)
         gone = worker.close(old)
         del old
         await gone
+        await self._until_gone(held, pair)
+        await self._notes.jot(steps.FREED, pair, version)
+
+    async def _until_gone(self, held: Callable[[], object], pair: str) -> None:
+        """Wait until nothing is `held` any more, and the memory is free; not for ever."""
         end = time.monotonic() + FREED_SECONDS
-        while held() is not None and time.monotonic() < end:  # a reply holds it until it is sent
-            await in_passing_thread(gc.collect)
+        # A model's modules refer to each other, and threads are in their last frames.
+        await in_passing_thread(gc.collect)
+        while held() is not None and time.monotonic() < end:
             await asyncio.sleep(0.05)
+            await in_passing_thread(gc.collect)
         if held() is not None:
             log.warning("pair %s is still held by something: its memory is not free", pair)
-        await self._notes.jot(steps.FREED, pair, version)
 
     async def _freed(self, gone: asyncio.Future[None], pair: str, version: str) -> None:
         await gone
         # A model's modules refer to each other; their memory is to go now.
         await in_passing_thread(gc.collect)
         await self._notes.jot(steps.FREED, pair, version)
+
+
+def _nothing() -> None:
+    """Stands for what was never loaded."""
+
+
+def _forget_frames(failed: BaseException) -> None:
+    """A failure's frames hold what was being done, such as a target; what it says is enough."""
+    chain = [failed]
+    for error in chain:
+        error.__traceback__ = None
+        before = (error.__cause__, error.__context__)
+        chain += [one for one in before if one is not None and one not in chain]

@@ -8,7 +8,7 @@ import json
 import shutil
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,13 @@ from registry.errors import DigestError, StoreError
 from registry.remote import RemotePair, download
 from serving import journal as steps
 from serving.journal import Journal, Step
-from serving.loading import Host, RefusedPairError
+from serving.loading import Host, Loaded, RefusedPairError
 from serving.pairs_on_disk import PairsOnDisk
+from serving.probing import ProbeError
+from serving.room import need_of
+from speculation.cache import ROOM
 from speculation.head import load_head
+from speculation.sequence import Request
 from tests.serving.following import Scene, lived
 from tests.serving.registry_stand_in import StandIn, stand_in
 from tests.toys import toy_target_folder
@@ -50,6 +54,14 @@ def mute_draft(draft_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def full(*_: object) -> Step:
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+class PanicException(BaseException):
+    """As libraries in Rust raise it."""
+
+
+def panics(*_: object) -> None:
+    raise PanicException
 
 
 def test_nothing_that_the_registry_says_ends_the_follower(
@@ -378,7 +390,8 @@ def test_a_draft_that_does_not_fit_beside_the_old_one_keeps_the_target(
         registry.promote(versions[0])
         await scene.look()
         target, old = scene.loaded.host.target, weakref.ref(scene.loaded)
-        scene.free = 0
+        tokens = scene.service.settings.max_slots * (128 + ROOM)
+        scene.free = need_of(draft_folder, cached_tokens=tokens, dtype="auto").bytes
         new = registry.promote(versions[1])
         assert await scene.look() == new
         assert scene.loaded.host.target is target
@@ -403,7 +416,6 @@ def test_a_pair_that_fails_when_it_is_loaded_leaves_the_old_one_serving(
         old = registry.promote(versions[0])
         await scene.look()
         before = await scene.answer()
-        scene.free = 0  # it has to go first
         registry.promote(versions[1])
         assert await scene.look() == old
         assert "not finite" in scene.failed[0]
@@ -412,7 +424,7 @@ def test_a_pair_that_fails_when_it_is_loaded_leaves_the_old_one_serving(
         assert await scene.look(after_seconds=10_000) == old
         assert len(scene.failed) == 1
 
-    lived(tmp_path, registry, life)
+    lived(tmp_path, registry, life, together=False)  # it has to go first
 
 
 def test_requests_that_do_not_end_keep_the_pair_that_cannot_be_replaced_beside_them(
@@ -510,3 +522,258 @@ def test_a_release_whose_folder_has_changed_is_refused_and_taken_when_it_is_back
         assert await scene.look(after_seconds=300) == new  # a folder may come back by itself
 
     lived(tmp_path, registry, life)
+
+
+@pytest.mark.parametrize("step", ["champion", "download", "check"])
+def test_a_panic_at_any_step_leaves_the_follower_and_what_is_served(
+    registry: StandIn,
+    target_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+) -> None:
+    first, second = (registry.register(target_folder, kind) for kind in ("none", "ngram"))
+
+    async def life(scene: Scene) -> None:
+        old = registry.promote(first)
+        assert await scene.look() == old
+        new = registry.promote(second)
+        places = {
+            "champion": (scene.follower, "_champion"),
+            "download": (scene, "download"),
+            "check": (PairsOnDisk, "check"),
+        }
+        with monkeypatch.context() as patched:
+            patched.setattr(*places[step], panics)
+            assert await scene.look() == old
+        told = str(scene.follower.trouble) if step == "champion" else scene.failed[0]
+        assert "PanicException" in told
+        assert await scene.look(after_seconds=10) == new
+
+    lived(tmp_path, registry, life)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_target_that_fails_when_it_is_tried_is_gone_before_anything_else_is_loaded(
+    registry: StandIn,
+    target_folder: Path,
+    other_target: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    together: bool,
+) -> None:
+    versions = registry.register(target_folder, "ngram"), registry.register(other_target, "none")
+    load = Host.load
+
+    async def life(scene: Scene) -> None:
+        old = registry.promote(versions[0])
+        await scene.look()
+        warm = scene.service.warm
+        tried: list[weakref.ref[object]] = []
+        again: list[bool] = []
+
+        def watched(*given: object) -> Host:
+            again.extend(one() is None for one in tried)
+            host = load(*given)  # type: ignore[arg-type]  # whatever it was given
+            if host.folder == other_target:
+                tried.append(weakref.ref(host.target))
+            return host
+
+        async def mute(loaded: Loaded) -> None:
+            await warm(loaded)
+            if loaded.host.folder == other_target:
+                await scene.service.worker.close(loaded)
+                raise ProbeError("no answer")
+
+        monkeypatch.setattr(Host, "load", watched)
+        monkeypatch.setattr(scene.service, "warm", mute)
+        registry.promote(versions[1])
+        assert await scene.look() == old
+        assert scene.failed == ["ProbeError: no answer"]
+        assert [one() for one in tried] == [None]
+        assert again == ([] if together else [True])
+
+    lived(tmp_path, registry, life, together=together)
+
+
+def test_a_pair_for_which_the_served_one_was_let_go_in_vain_is_left_alone_until_somebody_asks(
+    registry: StandIn,
+    target_folder: Path,
+    other_target: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    versions = registry.register(target_folder, "ngram"), registry.register(other_target, "none")
+    load = Host.load
+
+    async def life(scene: Scene) -> None:
+        old = registry.promote(versions[0])
+        await scene.look()
+        new = registry.promote(versions[1])
+
+        def loads(folder: Path, *more: object) -> Host:
+            if folder == other_target:
+                raise RuntimeError("out of memory")
+            return load(folder, *more)  # type: ignore[arg-type]  # whatever it was given
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Host, "load", loads)
+            for _ in range(3):
+                assert await scene.look(after_seconds=10_000) == old
+        assert scene.written.count((steps.FREED, old)) == 1
+        assert len(scene.alarms) == 1
+        assert scene.service.unready() is None
+        scene.follower.hurry()
+        assert await scene.look() == new
+
+    lived(tmp_path, registry, life, together=False)
+
+
+def test_a_pair_that_would_not_even_fit_alone_lets_nothing_go(
+    registry: StandIn, target_folder: Path, tmp_path: Path
+) -> None:
+    large = toy_target_folder(tmp_path / "large", seed=5, layers=3)
+    versions = registry.register(target_folder, "ngram"), registry.register(large, "none")
+
+    async def life(scene: Scene) -> None:
+        registry.promote(versions[0])
+        await scene.look()
+        served = scene.loaded
+        registry.promote(versions[1])
+        scene.free = 0
+        await scene.look()
+        assert scene.loaded is served
+        assert "once what is served is let go" in scene.failed[0]
+        assert scene.service.unready() is None
+        del served
+        scene.free = 10**9
+        assert await scene.look(after_seconds=10) == registry.pair_id(versions[1])
+
+    lived(tmp_path, registry, life)
+
+
+def test_an_answer_that_nobody_reads_holds_no_pair(
+    registry: StandIn,
+    target_folder: Path,
+    other_target: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    versions = registry.register(target_folder, "ngram"), registry.register(other_target, "none")
+    load = Host.load
+
+    async def life(scene: Scene) -> None:
+        registry.promote(versions[0])
+        await scene.look()
+        unread = scene.service.worker.submit([Request("r", (9, 8, 7), 8)], scene.loaded)
+        gone = weakref.ref(scene.loaded.host.target)
+        loads: list[bool] = []
+
+        def watched(*given: object) -> Host:
+            loads.append(gone() is None)
+            return load(*given)  # type: ignore[arg-type]  # whatever it was given
+
+        monkeypatch.setattr(Host, "load", watched)
+        new = registry.promote(versions[1])
+        assert await scene.look() == new
+        assert loads == [True]
+        assert unread.ended
+        assert unread.tickets[0].pair == registry.pair_id(versions[0])
+
+    lived(tmp_path, registry, life, together=False)
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_where_nothing_is_served_what_failed_is_tried_again_though_nobody_asks(
+    registry: StandIn,
+    target_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    away: bool,
+) -> None:
+    good = registry.promote(registry.register(target_folder, "ngram"))
+
+    async def life(scene: Scene) -> None:
+        if not away:
+            scene.follower.journal.steps.clear()  # there is no copy, the champion is all there is
+        with monkeypatch.context() as patched:
+            patched.setattr(scene.service, "warm", mute)
+            assert await scene.look() is None
+            assert await scene.look(after_seconds=10) is None
+        assert await scene.look() is None  # not at once
+        assert await scene.look(after_seconds=300) == good
+        assert len(scene.alarms) == 1
+
+    async def mute(loaded: Loaded) -> None:
+        raise ProbeError("no answer")
+
+    async def first(scene: Scene) -> None:
+        assert await scene.look() == good
+
+    lived(tmp_path, registry, first)
+    registry.away = away
+    lived(tmp_path, registry, life)
+
+
+def test_a_pairing_without_a_champion_is_said_once_and_clients_are_not_told_where_it_is_not(
+    registry: StandIn, target_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    version = registry.register(target_folder, "ngram")
+
+    async def life(scene: Scene) -> None:
+        for _ in range(3):
+            assert await scene.look() is None
+        said = f"pairing docstrings has no champion at {registry.url}"
+        assert said in scene.service.describe()["trouble"]
+        assert scene.service.unready() == "pairing docstrings has no champion"
+        assert len([one for one in caplog.records if said in one.message]) == 1
+        registry.away = True
+        assert await scene.look() is None
+        assert "answers 503" in caplog.text
+        registry.away = False
+        pair = registry.promote(version)
+        assert await scene.look() == pair
+        assert scene.service.describe()["trouble"] is None
+        registry.champion = None
+        assert await scene.look() == pair
+        assert said in scene.service.describe()["trouble"]
+        assert scene.service.unready() is None
+
+    lived(tmp_path, registry, life)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_download_is_ended_by_another_champion_or_whoever_asks_for_a_swap(
+    registry: StandIn, target_folder: Path, tmp_path: Path, asked: bool
+) -> None:
+    first, second = (registry.register(target_folder, kind) for kind in ("none", "ngram"))
+
+    async def life(scene: Scene) -> None:
+        loop = asyncio.get_running_loop()
+        began = asyncio.Event()
+
+        def endless(pair: RemotePair, into: Path, stopped: Callable[[], bool]) -> Path:
+            loop.call_soon_threadsafe(began.set)
+            while not stopped():
+                time.sleep(0.001)
+            raise StoreError("wanted no longer")
+
+        registry.promote(first)
+        scene.download = endless
+        looking = asyncio.ensure_future(scene.look())
+        await began.wait()
+        looks = registry.looks
+        while registry.looks < looks + 2:  # it is the champion still, so it goes on
+            await asyncio.sleep(0.01)
+        assert not looking.done()
+        if asked:
+            scene.follower.hurry()
+        else:
+            registry.promote(second)
+        assert await looking is None
+        assert scene.follower._hurried.is_set()  # the next look is now
+        assert scene.failed == []
+        scene.download = download
+        assert await scene.look() == registry.pair_id(first if asked else second)
+
+    lived(tmp_path, registry, life, poll_seconds=0.01, seconds=20)

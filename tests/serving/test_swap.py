@@ -307,7 +307,8 @@ def test_a_server_without_a_champion_waits_for_one(
 ) -> None:
     version = registry.register(target_folder, "ngram")
     with serving(following(), wait=False) as served:
-        served.until(lambda: served.client.get("/health/live").status_code == 200)
-        assert served.client.get("/health/ready").json()["why"] == "no pair is loaded yet"
+        why = f"pairing {PAIRING} has no champion"
+        served.until(lambda: served.client.get("/health/ready").json()["why"] == why)
+        assert registry.url in described(served)["trouble"]
         registry.promote(version)
         served.ready()

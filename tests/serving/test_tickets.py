@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -54,3 +56,18 @@ def test_who_was_told_that_time_is_over_has_that_outcome_whatever_the_engine_say
     assert ticket.outcome(done) == "length"
     ticket.left = "deadline"
     assert ticket.outcome(done) == "deadline"
+
+
+def test_what_is_said_of_a_ticket_outlives_its_pair() -> None:
+    ticket = group(0.0, "a")[0].tickets[0]
+    pair = weakref.ref(ticket.loaded)
+    ticket.end()
+    gc.collect()
+    assert ticket.ended
+    assert pair() is None
+    assert (ticket.pair, ticket.release, ticket.arm.name, ticket.draft_len) == (
+        "pair",
+        "d",
+        "head",
+        4,
+    )
