@@ -59,7 +59,7 @@ def printed(line: str, out: IO[str]) -> bool:
     try:
         print(line, file=out, flush=True)
     except BrokenPipeError:
-        # what is left in the buffer is flushed when the process ends, and must not fail again
+        # what is said while the command ends, and flushed at its very end, must not fail again
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, out.fileno())
         os.close(nowhere)

@@ -20,6 +20,7 @@ import typer
 from typer.testing import CliRunner
 
 from cli.main import app
+from cli.output import printed
 from cli.remedies import UNKNOWN, misnamed, named_paths, remedy
 from configuration.faults import ConfigurationError, Fault
 from configuration.quiet import QUIET
@@ -325,6 +326,13 @@ def test_a_reader_that_goes_away_is_no_traceback(
     assert child.wait(timeout=20) == code
     assert "Traceback" not in errors
     assert "BrokenPipe" not in errors  # neither where what is left is flushed, at the very end
+
+
+def test_what_nobody_reads_any_more_fails_once() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as out:
+        assert [printed(line, out) for line in ("one", "two")] == [False, True]
 
 
 def test_libraries_are_quiet_before_a_command_loads_them_unless_the_user_says_otherwise(
