@@ -236,7 +236,7 @@ def test_the_joint_law_is_the_same_at_every_k(draft_len: int) -> None:
 
 @pytest.mark.parametrize("kind", ["sampled", "one_hot"])
 def test_the_joint_law_is_the_same_where_k_adapts(kind: str) -> None:
-    assert table_fit("all", kind, adaptive=True, answers=600) > ALPHA
+    assert table_fit("all", kind, adaptive=True, answers=400) > ALPHA
 
 
 @pytest.mark.parametrize("adaptive", [False, True])
@@ -244,7 +244,7 @@ def test_the_joint_law_is_the_same_where_requests_come_and_go(adaptive: bool) ->
     """Through the engine's own reading of prompts, from which the first token is drawn."""
     drafter = MarkovDrafter(seed=5, one_hot=False)
     engine = engine_of(TableTarget(), drafter, 4, adaptive=adaptive)
-    requests = asked("all", 600)
+    requests = asked("all", 400)
     tokens, _ = decode(engine, requests)
     answers = [tuple(tokens[request.id]) for request in requests]
     assert p_value(table_laws()["all"], answers) > ALPHA
