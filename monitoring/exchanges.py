@@ -139,7 +139,11 @@ class ExchangeLog:
 def read_exchanges(folder: Path, since: float = 0.0) -> Iterator[Exchange]:
     """The exchanges logged after `since` (seconds since the epoch), in the order of the log."""
     for stored in read_logged(folder, since):
-        yield Exchange.from_json(stored)
+        try:
+            exchange = Exchange.from_json(stored)
+        except (KeyError, TypeError, ValueError):  # no line of ours, whoever wrote it
+            continue
+        yield exchange
 
 
 def read_logged(folder: Path, since: float = 0.0) -> Iterator[dict[str, Any]]:
@@ -204,12 +208,14 @@ def _delete(paths: Sequence[Path], before: float) -> int:
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
-    """The stored object; None for a line torn by a crash or still being written."""
+    """The stored object; None for a line torn by a crash, still being written, or not of a log."""
     try:
         stored = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return stored if isinstance(stored, dict) and "logged" in stored else None
+    if not isinstance(stored, dict) or type(stored.get("logged")) not in (int, float):
+        return None
+    return stored
 
 
 def _for_us(path: str, flags: int) -> int:

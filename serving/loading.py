@@ -80,9 +80,10 @@ class Loaded:
     _engine: Engine | None = None
     _on_fault: OnFault | None = None
     paced: bool = field(init=False)  # its engine can adapt K, whatever an operator fixed it at
+    configured: int = field(init=False)  # K as it was set up, whatever an operator turned it to
 
     def __post_init__(self) -> None:
-        self.paced = self.adaptive
+        self.paced, self.configured = self.adaptive, self.draft_len
 
     @classmethod
     def prepare(
@@ -212,8 +213,8 @@ class Loaded:
         if draft_len is not None and not 0 <= draft_len <= MOST_DRAFTED:
             raise ValueError(f"draft_len {draft_len}: wanted 0 to {MOST_DRAFTED}")
         self.steered, self.adaptive = drafter, draft_len is None
-        if draft_len is not None:
-            self.draft_len = draft_len
+        # Adapting again, requests that keep to one K (a seed's) have the configured one again.
+        self.draft_len = self.configured if draft_len is None else draft_len
         if self._engine is not None:
             self._engine.default, self._engine.draft_len = drafter, self.draft_len
 

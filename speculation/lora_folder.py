@@ -164,7 +164,9 @@ def adapter_tensors(folder: Path) -> dict[str, dict[str, Tensor]]:
             raise ModelFolderError(f"{path} holds {name}: wanted LoRA matrices of linear layers")
         if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
             raise ModelFolderError(f"{path}: {name} holds numbers that are not finite")
-        found.setdefault(told["module"], {})[told["side"]] = tensor.float()
+        found.setdefault(told["module"], {})[told["side"]] = tensor.to(
+            torch.float32, copy=True
+        )  # no view of the file
     for name, sides in found.items():
         if set(sides) != {"A", "B"}:
             raise ModelFolderError(f"{path} holds only lora_{next(iter(sides))} of {name}")

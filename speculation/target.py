@@ -226,10 +226,21 @@ def load_target(folder: Path, *, dtype: str = "auto", device: str = "cpu") -> Ta
         raise ModelFolderError(
             f"{folder} lacks {missing[0]} ({len(missing)} such): copy the model again, all of it"
         )
+    _own(model)
     model.to(torch.device(device))
     model.eval().requires_grad_(False)
     layout = layout_of(model, architecture)
     return Target(model, torch.device(device), next(model.parameters()).dtype, architecture, layout)
+
+
+def _own(model: Any) -> None:
+    """Copy the weights that are still views of the file, one by one: whatever happens to it later,
+    written over in place or cut short, must change no answer and end no process."""
+    for tensor in (
+        *model.parameters(),
+        *model.buffers(),
+    ):  # a shared one is there once, and stays so
+        tensor.data = tensor.data.clone()
 
 
 def _check_size(folder: Path) -> None:

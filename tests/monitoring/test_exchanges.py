@@ -254,3 +254,12 @@ def test_garbage_at_the_end_of_a_file_never_stops_a_reader(
     (path,) = files(folder)
     path.write_bytes(path.read_bytes() + garbage)
     assert [one.id for one in read_exchanges(folder)] == ["whole"]
+
+
+def test_lines_that_are_not_of_a_log_are_passed_over(tmp_path: Path, open_log: Opener) -> None:
+    strange = [b"\x00\xff", b'{"logged": "x"}', b'{"logged": true}', b'{"logged": 1}', b"[]", b"7"]
+    (tmp_path / f"{1:017d}.jsonl").write_bytes(b"\n".join(strange) + b"\n")
+    log = open_log(tmp_path, keep_seconds=1e12)
+    log.append(exchange("a"))
+    assert list(read_exchanges(tmp_path)) == [exchange("a")]
+    assert next(read_logged(tmp_path)) == {"logged": 1}, "as it stands"

@@ -83,6 +83,7 @@ def test_k_adapts_again_though_the_engine_was_made_anew_while_it_was_fixed(
     told = adaptive.client.patch("/admin/pair", json={"draft_len": None}).json()
     assert told["adaptive"] is True
     assert told["drafters"]["head"]["pace"] is not None
+    assert told["draft_len"] == loaded.configured != 2, "a seed's K is the configured one again"
 
 
 class Steered(FakePair):
