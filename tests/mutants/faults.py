@@ -302,7 +302,7 @@ FAULTS = (
         "    chosen = logits.max(dim=-1).indices\n",
         "    logits = torch.cat([logits[:, :1], logits[:, 1:] * 1.1], dim=1)\n"
         "    chosen = logits.max(dim=-1).indices\n",
-        LAWS,
+        JUDGING,
     ),
     Fault(
         "what cannot be judged saves what was drafted before it",
