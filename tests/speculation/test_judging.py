@@ -11,7 +11,7 @@ from speculation.history import Past
 from speculation.judging import VERIFICATIONS, Draft, judge
 from speculation.sampling import Sampling
 from speculation.streams import Key
-from tests.speculation.exact import p_value
+from tests.speculation.exact import Answers, p_value
 
 INF = float("inf")
 
@@ -92,5 +92,5 @@ def test_the_token_after_a_kept_draft_has_the_very_law_of_its_position(name: str
     drafts = [Draft([4], None, past, Key(seed), 1) for seed in range(rows)]
     kept, added = judge(logits, drafts, VERIFICATIONS[name])
     assert set(kept) == {1}
-    law = {(token,): prob for token, prob in enumerate(row.softmax(dim=-1).tolist())}
+    law: Answers = {(t,): float(prob) for t, prob in enumerate(row.softmax(dim=-1))}
     assert p_value(law, [(token,) for token in added if token is not None]) > 1e-6
