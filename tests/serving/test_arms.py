@@ -326,7 +326,7 @@ def test_weightless_drafts_stand_beside_and_may_be_turned_to(
     assert len(ended.counts.judged_per_position) == 2
     loaded.steer("head", None)
     assert loaded.length(None, seeded=False) is None
-    assert loaded.length(None, seeded=True) == 2
+    assert loaded.length(None, seeded=True) == 4, "the configured K again"
 
 
 def test_an_engine_starts_again_over_the_weights_it_has(
