@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -28,6 +29,9 @@ TESTS = {
 for name in [name for name in os.environ if name.startswith("PACELINE_")]:
     del os.environ[name]  # a developer's own settings are not the tests' business
 os.environ.update(TESTS)
+# A script that runs the tests in its background has Ctrl-C ignored, by all that they start as well.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _HOMES = Path(tempfile.mkdtemp(prefix="paceline-tests-"))
 os.environ["PREFECT_HOME"] = str(_HOMES / "prefect")
