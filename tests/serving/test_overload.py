@@ -105,8 +105,9 @@ def test_long_bodies_at_a_full_queue_are_turned_away_unread(
 
 @pytest.mark.slow
 def test_who_comes_back_when_told_finds_room(target_folder: Path, tmp_path: Path) -> None:
-    settings = {"draft": "none", "max_slots": 2, "queue_tokens": 1300}
-    body = {"prompt": [9], "max_tokens": 400, "temperature": 0}
+    # Long enough that two still run when the rate is known, however fast the machine.
+    settings = {"draft": "none", "max_slots": 2, "queue_tokens": 3200}
+    body = {"prompt": [9], "max_tokens": 1000, "temperature": 0}
     with child(target_folder, tmp_path, **settings) as served:
 
         async def story() -> tuple[int, float]:
