@@ -105,9 +105,8 @@ def test_long_bodies_at_a_full_queue_are_turned_away_unread(
 
 @pytest.mark.slow
 def test_who_comes_back_when_told_finds_room(target_folder: Path, tmp_path: Path) -> None:
-    # Long enough that two still run when the rate is known, however fast the machine.
     settings = {"draft": "none", "max_slots": 2, "queue_tokens": 3200}
-    body = {"prompt": [9], "max_tokens": 1000, "temperature": 0}
+    body = {"prompt": [9], "max_tokens": 1000, "min_tokens": 1000, "temperature": 0}
     with child(target_folder, tmp_path, **settings) as served:
 
         async def story() -> tuple[int, float]:
@@ -119,12 +118,16 @@ def test_who_comes_back_when_told_finds_room(target_folder: Path, tmp_path: Path
                 async def post() -> httpx.Response:
                     return await client.post("/v1/completions", json=body)
 
-                waiting = []
-                for number in range(5):  # two of them run
-                    waiting.append(asyncio.ensure_future(post()))
-                    while served.gauge("waiting_requests") != max(number - 1, 0):
-                        await asyncio.sleep(0.02)
-                await asyncio.sleep(1.2)  # of work, for a rate to be known
+                async def filled() -> list[asyncio.Task[httpx.Response]]:
+                    asked = []
+                    for number in range(5):  # two of them run
+                        asked.append(asyncio.ensure_future(post()))
+                        while served.gauge("waiting_requests") < max(number - 1, 0):
+                            await asyncio.sleep(0.001)
+                    return asked
+
+                await asyncio.gather(*await filled())  # work, for a rate to be known
+                waiting = await filled()
                 refused = await post()
                 assert refused.status_code == 429
                 begun, told = time.monotonic(), int(refused.headers["retry-after"])
