@@ -77,8 +77,6 @@ def past_of(case: Any) -> Past:
 def on_an_edge(case: Any, position: int) -> bool:
     """Whether rounding may decide what a cut keeps: then neither side is wrong."""
     logits, sampling, prompt, emitted, drafted = case
-    if sampling.greedy:
-        return False
     after = reference.logits_after(
         logits[position],
         sampling,
@@ -86,6 +84,10 @@ def on_an_edge(case: Any, position: int) -> bool:
         emitted=[*emitted, *drafted[:position]],
         stop_ids=STOPS,
     )
+    if sampling.greedy:
+        # Alike from the start is a tie; made alike by what was added is a matter of rounding.
+        top = [n for n, each in enumerate(after) if each > max(after) - 1e-5]
+        return len({logits[position][n] for n in top}) > 1
     probs = sorted(reference._softmax([each / sampling.temperature for each in after]))[::-1]
     gaps = [abs(a - b) / max(a, 1e-30) for a, b in zip(probs, probs[1:], strict=False)]
     if any(0 < gap < 1e-5 for gap in gaps):
@@ -102,6 +104,14 @@ def on_an_edge(case: Any, position: int) -> bool:
         if abs(mass - sampling.top_p) < 1e-5:
             return True
     return False
+
+
+def test_a_tie_that_rounding_makes_is_an_edge_and_one_of_equal_logits_is_none() -> None:
+    sampling = Sampling(frequency_penalty=0.9, presence_penalty=0.7)
+    made = [-40.0] * 3 + [-0.5, 2.0] + [-40.0] * 4
+    assert on_an_edge(([made], sampling, [], [4, 4], []), 0)
+    alike = [-40.0] * 3 + [2.0, 2.0] + [-40.0] * 4
+    assert not on_an_edge(([alike], sampling, [], [], []), 0)
 
 
 @settings(max_examples=200, deadline=None)
