@@ -121,7 +121,7 @@ class Running:
         if drafted == 0:
             self.plain_forwards += 1
             return
-        judged = min(accepted + 1, drafted, kept)
+        judged = min(accepted + 1, drafted)
         accepted = min(accepted, kept)
         self.rounds += 1
         self.drafted += drafted
