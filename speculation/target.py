@@ -226,8 +226,9 @@ def load_target(folder: Path, *, dtype: str = "auto", device: str = "cpu") -> Ta
         raise ModelFolderError(
             f"{folder} lacks {missing[0]} ({len(missing)} such): copy the model again, all of it"
         )
-    _own(model)
     model.to(torch.device(device))
+    if torch.device(device).type == "cpu":  # elsewhere they have just been copied
+        _own(model)
     model.eval().requires_grad_(False)
     layout = layout_of(model, architecture)
     return Target(model, torch.device(device), next(model.parameters()).dtype, architecture, layout)
@@ -236,10 +237,7 @@ def load_target(folder: Path, *, dtype: str = "auto", device: str = "cpu") -> Ta
 def _own(model: Any) -> None:
     """Copy the weights that are still views of the file, one by one: whatever happens to it later,
     written over in place or cut short, must change no answer and end no process."""
-    for tensor in (
-        *model.parameters(),
-        *model.buffers(),
-    ):  # a shared one is there once, and stays so
+    for tensor in (*model.parameters(), *model.buffers()):  # a shared one is there once
         tensor.data = tensor.data.clone()
 
 
