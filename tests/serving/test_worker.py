@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from serving.tickets import QueueFullError, Ticket
 from serving.worker import Worker
 from speculation.sampling import Sampling
 from speculation.sequence import Event, Request
+from tests.serving.fakes import run
 
 
 @pytest.fixture(scope="module")
@@ -29,27 +30,6 @@ def loaded(host: Host, draft_folder: Path) -> Loaded:
     settings = ServeSettings(home=Path(), target=host.folder, max_slots=2, max_context=300)
     arm = static_arm(host, str(draft_folder))
     return Loaded.prepare(host, {arm.name: arm}, settings)
-
-
-def run(
-    job: Callable[[Worker], Awaitable[None]], *, queue_tokens: int = 10_000
-) -> list[tuple[str, str | None]]:
-    """Run `job` over a worker; who ended, and how."""
-    ended: list[tuple[str, str | None]] = []
-
-    def note(ticket: Ticket, last: Event) -> None:
-        ended.append((ticket.request.id, last.outcome))
-
-    async def over() -> None:
-        worker = Worker(queue_tokens=queue_tokens, ended=note)
-        try:
-            async with asyncio.timeout(30):
-                await job(worker)
-        finally:
-            worker.stop()
-
-    asyncio.run(over())
-    return ended
 
 
 def submit(worker: Worker, loaded: Loaded, *requests: Request) -> list[Ticket]:
