@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from evaluation.sockets import Sockets
 from speculation.records import Counts, Prompt
 
 # Likeliest tokens asked for at each position: the two of the top-two gap, and two more, because
@@ -67,10 +68,11 @@ class Client:
         key: str | None = None,  # where it wants one: an admin's, which opens everything
         timeout_seconds: float = 330.0,  # of one request, a busy server's waits included
         clock: Callable[[], float] = time.perf_counter,
-        sleep: Callable[[float], object] = time.sleep,
+        sleep: Callable[[float], object] | None = None,  # None: until `abort` at most
     ) -> None:
         self.url = url
-        self._clock, self._sleep = clock, sleep
+        self._sockets = Sockets()
+        self._clock, self._sleep = clock, sleep or self._sockets.pause
         self._http = httpx.Client(
             base_url=url,
             timeout=timeout_seconds,
@@ -78,8 +80,12 @@ class Client:
             trust_env=False,
         )
 
+    def abort(self) -> None:
+        """Requests in flight end with MeasurementError, and so does every later one."""
+        self._sockets.end()
+
     def close(self) -> None:
-        """End the connections. Requests in flight end with MeasurementError."""
+        """End the connections. Not while a request is in flight: `abort`, and wait for its end."""
         self._http.close()
 
     def model(self) -> str:
@@ -162,13 +168,17 @@ class Client:
             self._sleep(wait)
 
     def _response(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx.Response:
+        if self._sockets.ended:
+            raise MeasurementError(f"{self.url} is asked no more: the measurement was given up")
         try:
-            return self._http.request(method, path, json=body)
+            return self._http.request(
+                method, path, json=body, extensions={"trace": self._sockets.trace}
+            )
         except httpx.TimeoutException as error:
             raise MeasurementError(
                 f"{self.url} did not answer in {self._http.timeout.read} s: it hangs or cannot cope"
             ) from error
-        except (httpx.HTTPError, RuntimeError) as error:  # RuntimeError: closed under the request
+        except httpx.HTTPError as error:
             raise MeasurementError(
                 f"{self.url} is gone: {error or type(error).__name__}"
             ) from error

@@ -218,7 +218,7 @@ def _in_batches(
             for answered in as_completed(asked):
                 finish(asked[answered], answered.result())
     except BaseException:  # Ctrl-C as well: the pool below waits for what is in flight
-        client.close()  # ends it
+        client.abort()  # ends it
         raise
     finally:
         pool.shutdown(cancel_futures=True)
