@@ -260,6 +260,11 @@ def monitor(
             f"got none, and no server runs in {home} with its own MLflow: name the URL of one",
             param_hint="--server",
         )
+    if not url.startswith(("http://", "https://")):
+        raise typer.BadParameter(
+            f"got {url!r}, wanted the http(s) URL of a server, such as http://127.0.0.1:8000",
+            param_hint="--server",
+        )
     expected = nothing_expected
     if pairing is not None:
 

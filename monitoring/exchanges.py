@@ -65,7 +65,7 @@ class ExchangeLog:
         """Write one exchange. Raises OSError."""
         self._logged = max(self._clock(), self._logged + MICROSECOND)
         grown = self._size >= self.rotate_bytes or self._logged >= self._begun + self.rotate_seconds
-        if self._file is None or grown:
+        if grown or not self._there():
             self._rotate()
         assert self._file is not None
         stored = {"logged": round(self._logged, 6), **asdict(exchange)}
@@ -117,6 +117,16 @@ class ExchangeLog:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _there(self) -> bool:
+        """Whether the open file is the one of its name: the folder may be moved or emptied."""
+        if self._file is None:
+            return False
+        try:
+            named = os.stat(self._file.name)
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(named, os.fstat(self._file.fileno()))
 
     def _rotate(self) -> None:
         self.close()

@@ -57,7 +57,10 @@ USAGE = closed(
         drafter={**TEXT, "description": "head, model, ngram, none, or a trial's arm"},
         release=TEXT,
         adapter=NAME_OR_NULL,
-        draft_len={**COUNT, "description": "K, tokens drafted a round; at most, where adaptive"},
+        draft_len={
+            **COUNT,
+            "description": "K, tokens drafted a round; where adaptive, what a fixed K is",
+        },
         adaptive={"type": "boolean", "description": "K is what pays at the moment"},
         rounds={**COUNT, "description": "target forwards that judged drafted tokens"},
         plain_forwards={**COUNT, "description": "target forwards without a draft"},

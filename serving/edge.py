@@ -31,6 +31,24 @@ class Edge:
             log.error("a request failed: %s\n%s", told(error), where(error))
 
 
+class Relayed(logging.Handler):
+    """What the HTTP library warns of, as a line of our own log; no exception's own words."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log.log(record.levelno, "the HTTP server says: %s", record.getMessage().strip())
+
+
+def relay(name: str) -> None:
+    """Take over the log of the library of that name, once."""
+    theirs = logging.getLogger(name)
+    theirs.propagate = False
+    if not any(isinstance(handler, Relayed) for handler in theirs.handlers):
+        theirs.addHandler(Relayed())
+
+
 def where(error: BaseException) -> str:
     """The lines of code that an error came through; no word of its own."""
     return "".join(traceback.format_tb(error.__traceback__))

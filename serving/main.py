@@ -3,7 +3,7 @@
 Heavy libraries are imported when `serve` runs, after the environment has told them to be quiet.
 
     SIGTERM, SIGINT   take no more requests, finish those that run, end (exit code 0, 130)
-    a second one      end now (exit code 143, 130)
+    a second one      cut them short and end (exit code 143, 130)
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ def serve(
         if settings.admin_port is not None:
             admin = listen(settings.host, settings.admin_port, option="--admin-port")
             ending.callback(admin.close)
+        if settings.target is not None:  # a folder that is no model is said, and makes no home
+            config_of(settings.target)
+            weights_of(settings.target)
         ending.enter_context(home_lock(settings.home / "serving"))
         if not settings.keys and not is_loopback(settings.host):
             log.warning(
@@ -59,9 +62,6 @@ def serve(
                 "PACELINE_ADMIN_KEYS, unless something in front of it asks for one",
                 settings.host,
             )
-        if settings.target is not None:  # a folder that is no model is said instead of an address
-            config_of(settings.target)
-            weights_of(settings.target)
         from serving.running import Running
 
         # What is imported stays: looking through it at each swap would stop the engine for 0.2 s.

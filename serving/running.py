@@ -23,7 +23,7 @@ from monitoring.outbox import Outbox
 from registry.remote import champion, download
 from serving.app import create_app
 from serving.connections import bounded
-from serving.edge import Edge, unheard
+from serving.edge import Edge, relay, unheard
 from serving.inflight import InFlight
 from serving.metrics import Metrics
 from serving.retention import retained
@@ -36,6 +36,7 @@ log = logging.getLogger("paceline.serving")
 CLOSE_SECONDS = 5  # for connections to take what was sent, after the grace is over
 KEEP_ALIVE_SECONDS = 30
 LOOK_SECONDS = 0.02  # between looks at what clients have taken
+HURRY_SECONDS = 1.0  # after a second signal, for whoever waits to be told that nothing comes
 
 
 class Running(uvicorn.Server):
@@ -56,12 +57,14 @@ class Running(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loading: asyncio.Future[None] | None = None
         self._ending: asyncio.Task[None] | None = None
+        self._hurried = False
         self._failed: BaseException | None = None
 
     async def main(self) -> int:
         """Serve until a signal or a fatal fault; the exit code. Raises what loading raised."""
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(unheard)
+        relay("uvicorn")
         settings = self.settings
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
@@ -109,7 +112,8 @@ class Running(uvicorn.Server):
         return len(self.server_state.connections) > self.settings.connections
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal drains, the second ends. Safe to call from any thread."""
+        """The first signal drains, the second ends, a third waits for nothing. Safe to call from
+        any thread."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._end, sig)
 
@@ -118,10 +122,11 @@ class Running(uvicorn.Server):
         if self._ending is None:
             self.exit_code = 130 if interrupted else 0
             self._ending = asyncio.ensure_future(self._drain())
+        elif not self._hurried:
+            self._hurried, self.exit_code = True, 130 if interrupted else 143
+            self._ending.cancel()
+            self._ending = asyncio.ensure_future(self._hurry())
         else:
-            self.exit_code = 130 if interrupted else 143
-            assert self.service is not None
-            self.service.worker.cancel_all()
             self.should_exit = self.force_exit = True
 
     async def _drain(self) -> None:
@@ -137,8 +142,19 @@ class Running(uvicorn.Server):
         while (unread := self._unread()) and self._loop.time() < until:
             await asyncio.sleep(LOOK_SECONDS)
         if late + unread:
-            log.warning("%d clients did not take their answers in time", late + unread)
+            log.warning(
+                "%d answers had not reached their clients when the time of grace was over",
+                late + unread,
+            )
         self.should_exit = True
+
+    async def _hurry(self) -> None:
+        """Whoever has no answer yet gets none, and is told so."""
+        assert self.service is not None
+        log.warning("ending now: %d requests are cut short", self.service.worker.running)
+        self.service.cut_short()
+        await self._replies.left(HURRY_SECONDS)
+        self.should_exit = self.force_exit = True
 
     def _unread(self) -> int:
         """Connections with bytes of an answer that their clients have yet to take."""

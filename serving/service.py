@@ -199,12 +199,17 @@ class Service:
                 await self.worker.drained()
                 return
         log.warning("%d requests did not end in time", self.worker.running)
-        self.worker.cancel_all()
+        self.cut_short()
         try:
             async with asyncio.timeout(LOST_SECONDS):
                 await self.worker.drained()
         except TimeoutError:
             log.error("%d requests are lost: the engine does not end them", self.worker.running)
+
+    def cut_short(self) -> None:
+        """Take no more requests, and end those that run at their next step."""
+        self.draining = self.ending = True
+        self.worker.cancel_all()
 
     def close(self) -> None:
         """End the threads and the log."""

@@ -56,7 +56,7 @@ class Ticket:
     release: str = field(init=False)  # digest
     arm: Arm = field(init=False)
     text: Text = field(init=False)
-    draft_len: int = field(init=False)  # the K asked for, or configured; its pace may take less
+    draft_len: int = field(init=False)  # the K asked for, or configured; its pace finds its own
 
     def __post_init__(self) -> None:
         loaded, asked = self.loaded, self.request.draft_len

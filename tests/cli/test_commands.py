@@ -282,6 +282,13 @@ def test_a_database_cannot_be_followed(tmp_path: Path, registry: str) -> None:
     assert "cannot follow" in errors
 
 
+@pytest.mark.parametrize("server", ["nonsense", "127.0.0.1:8000", "ftp://127.0.0.1"])
+def test_a_monitor_is_told_at_once_what_is_no_address(tmp_path: Path, server: str) -> None:
+    code, _, errors = run("monitor", "--server", server, "--home", tmp_path)
+    assert code == 2
+    assert "http(s) URL" in errors
+
+
 def test_a_monitor_needs_a_server(tmp_path: Path) -> None:
     code, _, errors = run("monitor", "--home", tmp_path)
     assert code == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -89,6 +90,25 @@ def test_a_torn_last_line_loses_that_line_only(tmp_path: Path, open_log: Opener)
     path.write_bytes(path.read_bytes()[:-40])
     open_log(tmp_path, clock=Clock(1_700_000_100.0)).append(exchange("after the restart"))
     assert [one.id for one in read_exchanges(tmp_path)] == ["whole", "after the restart"]
+
+
+@pytest.mark.parametrize("gone", ["moved away", "replaced", "deleted"])
+def test_a_log_whose_folder_is_taken_away_goes_on_in_a_new_one(
+    tmp_path: Path, open_log: Opener, gone: str
+) -> None:
+    log = open_log(tmp_path / "log", clock=Clock())
+    log.append(exchange("before"))
+    if gone == "deleted":
+        shutil.rmtree(tmp_path / "log")
+    else:
+        (tmp_path / "log").rename(tmp_path / "kept")
+    if gone == "replaced":
+        shutil.copytree(tmp_path / "kept", tmp_path / "log")
+    log.append(exchange("after"))
+    kept = ["before"] if gone == "replaced" else []
+    assert [one.id for one in read_exchanges(tmp_path / "log")] == [*kept, "after"]
+    if gone != "deleted":
+        assert [one.id for one in read_exchanges(tmp_path / "kept")] == ["before"]
 
 
 def test_a_clock_that_goes_back_does_not_take_the_cursor_with_it(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from training.corpus import documented, standard_library
 from training.smollm2 import unpack
 
 HEAD = Path(__file__).parents[2] / "examples" / "docstrings" / "draft"
-REQUESTS, BLOCK, LEARNING = 200, 4, 3  # of each way; asked one after the other; blocks not counted
+REQUESTS, BLOCK, LEARNING = 208, 8, 3  # of each way; asked in a row or at once; blocks not counted
 TOKENS = 32
 MARGIN = 0.97  # what measuring may take of the speed
 
@@ -39,8 +40,11 @@ def prompts(draft: str) -> list[str]:
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("at_once", [1, BLOCK])
 @pytest.mark.parametrize("draft", ["ngram", "head"])
-def test_a_k_that_adapts_costs_no_speed(model: Path, tmp_path: Path, draft: str) -> None:
+def test_a_k_that_adapts_costs_no_speed(
+    model: Path, tmp_path: Path, draft: str, at_once: int
+) -> None:
     ways: dict[str, dict[str, Any]] = {
         "adapted": {"drafter": draft, "draft_len": None},
         "plain": {"drafter": "none"},
@@ -49,21 +53,28 @@ def test_a_k_that_adapts_costs_no_speed(model: Path, tmp_path: Path, draft: str)
     asked = prompts(draft)
     named = str(HEAD) if draft == "head" else draft
     with (
-        child(model, tmp_path, draft=named) as served,
+        child(model, tmp_path, draft=named, max_slots=BLOCK) as served,
         httpx.Client(base_url=served.url, timeout=120, trust_env=False) as client,
+        ThreadPoolExecutor(at_once) as clients,
     ):
+
+        def ask(prompt: str) -> int:
+            body = {"prompt": prompt, "max_tokens": TOKENS}
+            answer = client.post("/v1/completions", json=body).raise_for_status()
+            return int(answer.json()["usage"]["completion_tokens"])
+
         for block in range(LEARNING + REQUESTS // BLOCK):
             for name in sorted(ways, reverse=block % 2 == 1):  # neither is always first
                 client.patch("/admin/pair", json=ways[name]).raise_for_status()
-                tokens, begun = 0, time.perf_counter()
-                for prompt in asked:
-                    body = {"prompt": prompt, "max_tokens": TOKENS}
-                    answer = client.post("/v1/completions", json=body).raise_for_status()
-                    tokens += answer.json()["usage"]["completion_tokens"]
+                begun = time.perf_counter()
+                tokens = sum(clients.map(ask, asked))
                 if block >= LEARNING:
                     found[name][0].append(tokens)
                     found[name][1].append(time.perf_counter() - begun)
     speed = ratio_of_ratios(*found["adapted"], *found["plain"], alpha=0.05)
     assert speed is not None
-    print(f"{draft}: {speed.estimate:.3f} ({speed.low:.3f} to {speed.high:.3f}) of plain's speed")
+    print(
+        f"{draft}, {at_once} at once: {speed.estimate:.3f} ({speed.low:.3f} to "
+        f"{speed.high:.3f}) of plain's speed"
+    )
     assert speed.high >= MARGIN

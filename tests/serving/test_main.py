@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,13 @@ def test_folders_that_cannot_be_served_end_the_server_with_the_reason(
         raise server.error
 
 
+def test_a_mistyped_target_is_said_and_makes_no_home(tmp_path: Path) -> None:
+    mistyped = ServeSettings(home=tmp_path / "home", target=tmp_path / "targte", port=0)
+    with pytest.raises((ValueError, ModelFolderError), match="targte"):
+        serve(mistyped, environ={})
+    assert not list(tmp_path.iterdir())
+
+
 class Stream(threading.Thread):
     """Reads one streamed answer to its end."""
 
@@ -170,7 +178,43 @@ def test_a_second_sigterm_is_fast(target_folder: Path, tmp_path: Path) -> None:
         stream.join()
     assert took < 3
     assert not stream.whole
+    assert json.loads(stream.lines[-1].removeprefix("data: "))["error"]["code"] == "shutting_down"
     assert served.exit_code == 143
+
+
+def test_who_still_waits_at_a_second_sigterm_is_told_so(
+    target_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = ServeSettings(home=tmp_path, target=target_folder, draft="none", max_slots=1)
+    body = {"prompt": [9], "max_tokens": 900, "temperature": 0}
+    with serving(settings) as served, ThreadPoolExecutor(4) as clients:
+        served.slow(0.05)
+        asked = [
+            clients.submit(httpx.post, served.url + COMPLETIONS, json=body, timeout=60)
+            for _ in range(4)
+        ]
+        served.until(lambda: "running_requests 4.0" in served.client.get("/metrics").text)
+        served.signal(signal.SIGTERM)
+        served.signal(signal.SIGTERM)
+        answers = [each.result() for each in asked]
+        served.thread.join(20)
+    assert [answer.status_code for answer in answers] == [503] * 4
+    assert {answer.json()["error"]["code"] for answer in answers} == {"shutting_down"}
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    assert served.exit_code == 143
+
+
+def test_what_the_http_library_warns_of_is_in_our_log(
+    target_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = ServeSettings(home=tmp_path, target=target_folder, draft="none")
+    with serving(settings) as served:
+        with socket.create_connection(served.running.listening.getsockname()[:2]) as strange:
+            strange.sendall(b"secret words\r\n\r\n")
+            assert b"400" in strange.recv(65536)
+        said = [r.getMessage() for r in caplog.records if r.name == "paceline.serving"]
+    assert any("Invalid HTTP request" in line for line in said)
+    assert "secret" not in caplog.text
 
 
 def test_what_outlasts_the_grace_is_cut_and_the_server_still_ends_well(
