@@ -52,16 +52,16 @@ def serve(
         if settings.admin_port is not None:
             admin = listen(settings.host, settings.admin_port, option="--admin-port")
             ending.callback(admin.close)
-        if settings.target is not None:  # a folder that is no model is said, and makes no home
-            config_of(settings.target)
-            weights_of(settings.target)
-        ending.enter_context(home_lock(settings.home / "serving"))
         if not settings.keys and not is_loopback(settings.host):
             log.warning(
                 "no key is wanted from whoever reaches %s: set PACELINE_KEYS and "
                 "PACELINE_ADMIN_KEYS, unless something in front of it asks for one",
                 settings.host,
             )
+        if settings.target is not None:  # a folder that is no model is said, and makes no home
+            config_of(settings.target)
+            weights_of(settings.target)
+        ending.enter_context(home_lock(settings.home / "serving"))
         from serving.running import Running
 
         # What is imported stays: looking through it at each swap would stop the engine for 0.2 s.

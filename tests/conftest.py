@@ -5,10 +5,12 @@ The environment is set before anything heavy is imported: most libraries read it
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_unconfigure() -> None:
     shutil.rmtree(_HOMES, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> Iterator[None]:
+    """A command that a test runs sets up the log of its process, which is the next test's too."""
+    logger = logging.getLogger("paceline")
+    level, handlers, propagate = logger.level, list(logger.handlers), logger.propagate
+    yield
+    logger.setLevel(level)
+    logger.handlers[:], logger.propagate = handlers, propagate
 
 
 @pytest.fixture

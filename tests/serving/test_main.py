@@ -44,7 +44,8 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
 def test_a_home_has_one_server_and_is_free_when_that_is_gone(
     target_folder: Path, tmp_path: Path
 ) -> None:
-    settings = ServeSettings(home=tmp_path, target=target_folder / "missing", port=0)
+    missing = str(tmp_path / "missing")
+    settings = ServeSettings(home=tmp_path, target=target_folder, draft=missing, port=0)
     with home_lock(tmp_path / "serving"), pytest.raises(HomeInUseError, match="--home"):
         serve(settings, environ={})
     with pytest.raises(ValueError, match="missing"):  # it gets to the loading, and lets go
