@@ -28,7 +28,7 @@ test-slow: .venv/.model
 	$(BIN)/python -m pytest -m "slow and not soak" $(ARGS)
 
 soak: .venv/.model
-	$(BIN)/python -m pytest -m soak $(ARGS)
+	$(BIN)/python -m pytest -m soak -rP $(ARGS)
 
 mutants: .venv/.installed
 	$(BIN)/python -m tests.mutants.run

@@ -26,6 +26,14 @@ RETRY_AFTER = {
         "required": True,
     }
 }
+# Of each event of a stream; what `data` holds is JSON in text, but for the last one.
+EVENT: Schema = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {
+        "data": {"type": "string", "description": "a chunk, or an `error`, as JSON; or `[DONE]`"}
+    },
+}
 SINCE_EPOCH: Schema = {"type": "number"}
 
 
@@ -44,7 +52,7 @@ def document(settings: ServeSettings) -> dict[str, Any]:
         },
         "paths": {
             **_client_paths(bounds, keyed),
-            **_health_paths(),
+            **_health_paths(keyed),
             **_admin_paths(settings, operators),
         },
         "components": {
@@ -96,7 +104,7 @@ def _client_paths(bounds: Bounds, keyed: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _health_paths() -> dict[str, Any]:
+def _health_paths(keyed: dict[str, Any]) -> dict[str, Any]:
     def health(summary: str, schema: str) -> dict[str, Any]:
         told = {status: _content(schema, summary) for status in ("200", "503")}
         return {"get": {"summary": summary, "responses": told}}
@@ -107,7 +115,8 @@ def _health_paths() -> dict[str, Any]:
         "/openapi.json": {
             "get": {
                 "summary": "This document",
-                "responses": {"200": _described({"type": "object"}, "OpenAPI 3.1")},
+                "responses": _responses(200, {"type": "object"}, 401, 403),
+                **keyed,
             }
         },
     }
@@ -157,7 +166,9 @@ def _admin_paths(settings: ServeSettings, operators: dict[str, Any]) -> dict[str
         "/admin/exchanges": {"get": exchanges, "delete": deletion},
     }
     if settings.hook_secret is not None:
-        hook = operation("The registry's webhook, signed", 202, 408, 413, requestBody=_body(told))
+        # Its signature is its key.
+        summary, taken = "The registry's webhook, signed", _responses(202, told, 401, 408, 413)
+        hook = {"summary": summary, "requestBody": _body(told), "responses": taken}
         paths["/hooks/registry"] = {"post": hook}
     return paths
 
@@ -176,7 +187,7 @@ def _responses(
     """The answer's status and those of what may be said instead."""
     good = _content(schema, "done")
     if stream:
-        good["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+        good["content"]["text/event-stream"] = {"schema": EVENT}
         good["headers"] = {"x-request-id": {"schema": {"type": "string"}, "required": True}}
     found = {str(status): good}
     for fault in faults:

@@ -19,7 +19,7 @@ from registry.adapters import fingerprint_adapter
 from registry.errors import FolderError, RegistryError
 from registry.fingerprint import fingerprint, fingerprint_draft
 from registry.manifest import PairManifest, read_manifest, with_files, write_manifest
-from serving.arms import RefusedPairError, static_arm, weightless_beside
+from serving.arms import RefusedPairError, static_arm, trial_arms, weightless_beside
 from serving.loading import Host, Loaded
 from serving.pairs_on_disk import PairsOnDisk, TargetOnDisk
 from serving.settings import ServeSettings, SettingsError
@@ -246,6 +246,8 @@ def test_a_static_server_believes_a_manifest_only_of_the_draft_and_the_release_i
     of_another_release(place)
     with pytest.raises(RefusedPairError, match="was validated for release 0000"):
         static_arm(host, str(place / "draft"))
+    trial = trial_arms(TargetOnDisk(host.folder, host.release), {"candidate": str(place)})
+    assert not trial["candidate"].verified  # measured all the same: that is what a trial is for
 
 
 def test_a_model_whose_tokens_differ_cannot_draft(host: Host, tmp_path: Path) -> None:

@@ -64,9 +64,15 @@ def test_a_hostile_text_is_no_body(raw: bytes) -> None:
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_a_hostile_object_is_refused_in_both_apis(body: dict[str, Any]) -> None:
-    for read in (read_chat, read_completion):
-        with pytest.raises(BadRequest):
-            read(read_body(json.dumps({**HELLO, **body}).encode()))
+    said = {name: value for name, value in body.items() if name != "prompt"}
+    asked = [(read_completion, body)]
+    if said:  # else it is the prompt that is hostile, which a chat has not
+        asked.append((read_chat, {**HELLO, **said}))
+    for read, sent in asked:
+        with pytest.raises(BadRequest) as refusal:
+            read(read_body(json.dumps(sent).encode()))
+        # For its own fault, and not for a field that the other API has.
+        assert refusal.value.parameter not in {"messages", "prompt"} - body.keys()
 
 
 def test_a_body_of_too_many_values_is_refused_before_it_is_parsed(

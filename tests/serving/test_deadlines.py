@@ -92,3 +92,17 @@ def test_a_server_whose_steps_fail_is_not_ready_and_comes_back_by_itself(
     monkeypatch.setattr(Engine, "step", step)
     served.ready()
     assert ask() == 200
+
+
+def test_a_server_whose_engine_has_died_is_neither_live_nor_ready(
+    target_folder: Path, tmp_path: Path
+) -> None:
+    with serving(ServeSettings(home=tmp_path, target=target_folder, draft="none")) as served:
+        assert served.running.service is not None
+        served.running.service.worker.stop()
+        answer = served.client.post("/v1/completions", json={"prompt": "x", "max_tokens": 1})
+        assert answer.status_code == 503
+        for path in ("/health/live", "/health/ready"):
+            answer = served.client.get(path)
+            assert answer.status_code == 503
+            assert "thread has ended" in answer.json()["why"]

@@ -86,6 +86,16 @@ def test_tenants_ask_and_only_the_operator_operates(keyed: Served) -> None:
     assert 'outcome="unauthorized"' in page
 
 
+def test_a_tenant_learns_nothing_of_what_another_has_asked(keyed: Served) -> None:
+    body = {"prompt": list(range(3, 43)), "max_tokens": 1, "temperature": 0}
+    found = []
+    for key in (ALICE, ALICE, BOB, BOB):
+        answer = keyed.client.post("/v1/completions", json=body, headers=bearer(key))
+        found.append(answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
+    assert found[0] == found[2] == 0
+    assert found[1] == found[3] > 0
+
+
 def test_no_key_is_ever_logged_or_told(keyed: Served, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     for key in (ALICE, BOSS, "x" * 20):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,13 @@ def test_keys_are_in_the_document_where_they_are_wanted(tmp_path: Path) -> None:
     for path, scheme in (("/v1/models", "key"), ("/admin/pair", "adminKey")):
         assert "security" not in document(open_to_all)["paths"][path]["get"]
         assert document(keyed)["paths"][path]["get"]["security"] == [{scheme: []}]
-    assert "security" not in document(keyed)["paths"]["/health/live"]["get"]
+    hooked = replace(keyed, hook_secret="s" * 20)
+    for path, methods in document(hooked)["paths"].items():
+        own = path.startswith(("/health/", "/hooks/"))  # open, and signed
+        scheme = "key" if path.startswith(("/v1/", "/openapi.json")) else "adminKey"
+        for told in methods.values():
+            assert told.get("security") == (None if own else [{scheme: []}]), path
+            assert own or {"401", "403"} <= set(told["responses"]), path
     assert "k" * 20 not in str(document(keyed))
 
 
