@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cli.home import need_control, running
+from registry.errors import StoreError
 
 log = logging.getLogger("paceline.servers")
 
@@ -29,14 +30,20 @@ class Keeper:
 
     home: Path
     started: Callable[[], None] = lambda: None  # after every start of ours
+    waited_for: bool = True  # else a first start that fails is tried again, as any other
     ready: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
     failed: Exception | None = None  # the first start; later ones are tried again
     _registry: str = field(default="", init=False)
 
     def address(self) -> str:
-        """MLflow's URL now, or the last one known. The registry's reader says where it is away."""
+        """MLflow's URL now, or the last one known. The registry's reader says where it is away.
+
+        Raises StoreError before any is known.
+        """
         self._registry = running(self.home).get("mlflow") or self._registry
+        if not self._registry:
+            raise StoreError(f"the MLflow of {self.home} does not run yet")
         return self._registry
 
     def watch(self) -> None:
@@ -49,7 +56,7 @@ class Keeper:
             try:
                 self._run()
             except Exception as error:  # the edge of this thread: told, and tried again
-                if not self.ready.is_set():
+                if self.waited_for and not self.ready.is_set():
                     self.failed = error
                     self.ready.set()
                     return
@@ -75,19 +82,23 @@ class Keeper:
 
 
 @contextmanager
-def kept(home: Path, started: Callable[[], None] = lambda: None) -> Iterator[Callable[[], str]]:
+def kept(
+    home: Path, started: Callable[[], None] = lambda: None, *, waited_for: bool = True
+) -> Iterator[Callable[[], str]]:
     """Where the home's MLflow answers, asked anew each time, for as long as the block runs.
 
     `started` is called after each start by this command. Raises EndpointError, or
     ModuleNotFoundError for a library that is not installed, where they cannot be brought up at
-    first; later faults are logged and tried again.
+    first; later faults are logged and tried again. Not `waited_for`, the block begins at once, for
+    whoever can do without them for a while, and a first fault is like a later one.
     """
     need_control()
-    keeper = Keeper(home, started)
+    keeper = Keeper(home, started, waited_for)
     thread = threading.Thread(target=keeper.watch, name="home's servers", daemon=True)
     thread.start()
     try:
-        keeper.ready.wait()
+        if waited_for:
+            keeper.ready.wait()
         if keeper.failed is not None:
             raise keeper.failed
         yield keeper.address

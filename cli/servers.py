@@ -134,6 +134,7 @@ def serve(
     """
     from cli.keeping import kept
     from evaluation.endpoints import free_port
+    from serving.journal import Journal
     from serving.main import serve as run
     from serving.settings import ServeSettings
 
@@ -204,7 +205,9 @@ def serve(
     asked = replace(asked, port=asked.port or free_port())
     if asked.admin_port is not None:
         asked = replace(asked, admin_port=asked.admin_port or free_port())
-    with kept(settings.home, lambda: announce(home, asked)) as registry_now:
+    # With a pair on the disk it answers before its registry does, and without it.
+    copied = Journal(settings.home / "serving" / "journal.jsonl").last_good is not None
+    with kept(settings.home, lambda: announce(home, asked), waited_for=not copied) as registry_now:
         code = run(asked, registry=registry_now)
     raise typer.Exit(code)
 

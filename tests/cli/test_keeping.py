@@ -12,6 +12,7 @@ from cli import keeping
 from cli.keeping import kept
 from cli.stack import HomeInUse
 from evaluation.endpoints import EndpointError
+from registry.errors import StoreError
 
 
 class Home:
@@ -105,3 +106,15 @@ def test_servers_that_cannot_be_brought_up_at_first_are_a_fault(home: Home, tmp_
     home.broken = EndpointError("no space")
     with pytest.raises(EndpointError, match="no space"), kept(tmp_path):
         pass
+
+
+def test_who_can_do_without_them_begins_at_once_and_has_them_once_they_are_there(
+    home: Home, tmp_path: Path
+) -> None:
+    home.broken, announced = EndpointError("no space"), threading.Semaphore(0)
+    with kept(tmp_path, announced.release, waited_for=False) as registry:
+        with pytest.raises(StoreError, match="does not run yet"):
+            registry()
+        home.broken = None
+        until_starts(home, 1, announced)
+        assert registry() == "http://ours-1"

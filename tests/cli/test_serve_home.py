@@ -107,3 +107,20 @@ def test_a_home_is_served_watched_and_shown_with_nothing_else_running(tmp_path: 
             child.wait(60)
     assert serving.returncode == 0, log.read_text()
     assert not noted.exists()
+
+    # Its registry can be brought up no more: what it served last is on its disk.
+    (home / "mlflow" / "mlflow.db").write_bytes(b"no database")
+    with log.open("wb") as output:
+        serving = subprocess.Popen(
+            argv(home, "serve", "--pairing", "toy", "--port", str(httpx.URL(url).port)),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        until(lambda: answers(f"{url}/health/ready"), serving, log)
+        assert httpx.get(f"{url}/admin/pair", trust_env=False).json()["pair"] == told["pair"]
+    finally:
+        serving.send_signal(signal.SIGTERM)
+        serving.wait(60)
+    assert serving.returncode == 0, log.read_text()
