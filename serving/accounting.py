@@ -80,6 +80,7 @@ class Accounting:
             started=ticket.started,
             prompt_tokens=len(ticket.request.prompt_ids),
             adapter=ticket.request.adapter,
+            adaptive=ticket.adaptive,
             prompt_tokens_cached=last.cached,
             counts=last.counts,
             queue_seconds=queue_seconds,

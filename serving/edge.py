@@ -42,11 +42,11 @@ class Relayed(logging.Handler):
 
 
 def relay(name: str) -> None:
-    """Take over the log of the library of that name, once."""
+    """Take over the log of that name, whatever else in this process has made of it."""
     theirs = logging.getLogger(name)
-    theirs.propagate = False
-    if not any(isinstance(handler, Relayed) for handler in theirs.handlers):
-        theirs.addHandler(Relayed())
+    theirs.setLevel(logging.WARNING)
+    theirs.disabled = theirs.propagate = False
+    theirs.handlers[:] = [Relayed()]
 
 
 def where(error: BaseException) -> str:

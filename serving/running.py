@@ -64,7 +64,7 @@ class Running(uvicorn.Server):
         """Serve until a signal or a fatal fault; the exit code. Raises what loading raised."""
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(unheard)
-        relay("uvicorn")
+        relay("uvicorn.error")
         settings = self.settings
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)

@@ -69,6 +69,11 @@ class Ticket:
         self.draft_len = 0 if self.arm.kind == "none" else known
 
     @property
+    def adaptive(self) -> bool:
+        """Whether its rounds draft what pays: it has no K of its own."""
+        return self.request.draft_len is None and self.draft_len > 0
+
+    @property
     def tokens(self) -> int:
         """What it may cost: the queue is bounded by these."""
         return len(self.request.prompt_ids) + self.request.max_tokens

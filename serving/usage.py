@@ -34,8 +34,7 @@ def usage(tickets: Sequence[Ticket], lasts: Sequence[Event], n: int) -> dict[str
             "release": ticket.release,
             "adapter": ticket.request.adapter,
             "draft_len": ticket.draft_len,
-            # Without a K of its own a request's rounds draft what pays.
-            "adaptive": ticket.request.draft_len is None and ticket.draft_len > 0,
+            "adaptive": ticket.adaptive,
             "rounds": counts.rounds,
             "plain_forwards": counts.plain_forwards,
             "drafted": counts.drafted,

@@ -123,6 +123,7 @@ class Exchange:
     decode_seconds: float
     outcome: str  # "stop", "length", "cancelled", "deadline", "error"
     adapter: str | None = None  # the LoRA adapter that it asked for; counts are kept apart by it
+    adaptive: bool = False  # its rounds drafted what paid, and not `draft_len`
     prompt_ids: tuple[int, ...] | None = None
     completion_ids: tuple[int, ...] | None = None
 

@@ -250,7 +250,10 @@ def test_a_server_of_the_homes_own_registry_is_found_by_who_watches_it(
     noted = tmp_path / "run" / "stack.json"
 
     @contextmanager
-    def kept(home: Path, started: Callable[[], None]) -> Iterator[Callable[[], str]]:
+    def kept(
+        home: Path, started: Callable[[], None], *, waited_for: bool
+    ) -> Iterator[Callable[[], str]]:
+        assert waited_for  # nothing is on this home's disk
         noted.parent.mkdir()
         noted.write_text('{"mlflow": "http://127.0.0.1:9", "prefect": "http://127.0.0.1:8"}')
         started()
