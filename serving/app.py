@@ -55,9 +55,17 @@ def create_app(
     doors = Doors(service.settings, service.refused)
     health, clients = _health_routes(service), _api_routes(service, doors, crowded)
     operators = admin_routes(service, doors)
+    settings = service.settings
     if admin_port is None:
-        return _app([*health, *clients, *operators])
-    return _ByPort(_app([*health, *clients]), _app([*health, *operators]), admin_port)
+        described = _document_route(document(settings), doors.tenants)
+        return _app([*health, *clients, *operators, described])
+    of_clients = _document_route(document(settings, operators=False), doors.tenants)
+    of_operators = _document_route(document(settings, clients=False), doors.operators)
+    return _ByPort(
+        _app([*health, *clients, of_clients]),
+        _app([*health, *operators, of_operators]),
+        admin_port,
+    )
 
 
 def _app(routes: list[Route]) -> Starlette:
@@ -99,6 +107,13 @@ def _health_routes(service: Service) -> list[Route]:
         return json_response({"ready": why is None, "why": why}, 200 if why is None else 503)
 
     return [Route("/health/live", live), Route("/health/ready", ready)]
+
+
+def _document_route(told: dict[str, Any], door: Callable[[Handler], Handler]) -> Route:
+    async def described(request: Request) -> Response:
+        return json_response(told)
+
+    return Route("/openapi.json", door(described))
 
 
 def _api_routes(service: Service, doors: Doors, crowded: Callable[[], bool]) -> list[Route]:
@@ -144,16 +159,12 @@ def _api_routes(service: Service, doors: Doors, crowded: Callable[[], bool]) -> 
             raise BadRequest(message, "model", status=404, code="model_not_found")
         return json_response(entry(name))
 
-    async def described(request: Request) -> Response:
-        return json_response(document(settings))
-
     chat, plain = completions(read_chat), completions(read_completion)
     return [
         Route("/v1/chat/completions", doors.tenants(chat), methods=["POST"]),
         Route("/v1/completions", doors.tenants(plain), methods=["POST"]),
         Route("/v1/models", doors.tenants(models)),
         Route("/v1/models/{name:path}", doors.tenants(model)),
-        Route("/openapi.json", doors.tenants(described)),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document of one server, made of the tables that its readers read by.
+"""The OpenAPI document of one port, made of the tables that its readers read by.
 
 Pure. Knows the routes that clients and operators may ask; a test compares them with the app's.
 """
@@ -37,11 +37,13 @@ EVENT: Schema = {
 SINCE_EPOCH: Schema = {"type": "number"}
 
 
-def document(settings: ServeSettings) -> dict[str, Any]:
-    """As `GET /openapi.json` gives it."""
+def document(
+    settings: ServeSettings, *, clients: bool = True, operators: bool = True
+) -> dict[str, Any]:
+    """As `GET /openapi.json` gives it, at a port for clients, for operators or for both."""
     bounds = Bounds(messages=settings.most_messages, context=settings.max_context)
     keyed: dict[str, Any] = {"security": [{"key": []}]} if settings.keys else {}
-    operators: dict[str, Any] = {"security": [{"adminKey": []}]} if settings.admin_keys else {}
+    admin: dict[str, Any] = {"security": [{"adminKey": []}]} if settings.admin_keys else {}
     bearer = {"type": "http", "scheme": "bearer"}
     return {
         "openapi": "3.1.0",
@@ -51,9 +53,9 @@ def document(settings: ServeSettings) -> dict[str, Any]:
             "description": "OpenAI's API over a target and the draft that keeps step with it.",
         },
         "paths": {
-            **_client_paths(bounds, keyed),
-            **_health_paths(keyed),
-            **_admin_paths(settings, operators),
+            **(_client_paths(bounds, keyed) if clients else {}),
+            **_health_paths(keyed if clients else admin),
+            **(_admin_paths(settings, admin) if operators else {}),
         },
         "components": {
             "schemas": SCHEMAS,

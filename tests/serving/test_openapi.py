@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import jsonschema_rs
 import pytest
 from starlette.routing import Route
@@ -24,6 +25,7 @@ ASKED = {
     "/v1/chat/completions": (chat_parameters(), "messages"),
     "/v1/completions": (completion_parameters(), "prompt"),
 }
+ALICE, BOSS, SECRET = "a" * 20, "b" * 20, "s" * 20
 USER = {"role": "user", "content": "hello"}
 VALUES: tuple[Any, ...] = (
     *(True, False, 0, 1, -1, 2, 16, 17, 128, 129, 1.0, 1.5, 0.5, -2.5, 2.5, 100, 101),
@@ -56,15 +58,55 @@ VALUES: tuple[Any, ...] = (
 
 def test_every_route_is_described_and_nothing_else(server: Served) -> None:
     assert server.running.service is not None
-    routes = [one for one in create_app(server.running.service).routes if isinstance(one, Route)]  # type: ignore[attr-defined]  # one port, so it is starlette's
-    wanted = {
+    app = create_app(server.running.service)
+    assert described(server.client) == routed(app)
+
+
+def test_each_of_two_ports_describes_what_it_serves(target_folder: Path, tmp_path: Path) -> None:
+    settings = ServeSettings(
+        home=tmp_path,
+        target=target_folder,
+        admin_port=0,
+        keys={"alice": ALICE},
+        admin_keys=(BOSS,),
+        hook_secret=SECRET,
+    )
+    with serving(settings) as served:
+        assert served.running.service is not None
+        app: Any = create_app(served.running.service, admin_port=1)
+        with httpx.Client(base_url=served.admin_url, trust_env=False) as operator:
+            for client, its_app, key, other in (
+                (served.client, app.clients, ALICE, "/admin/pair"),
+                (operator, app.operators, BOSS, "/v1/models"),
+            ):
+                client.headers = httpx.Headers({"authorization": f"Bearer {key}"})
+                found = described(client)
+                assert found == routed(its_app)
+                assert (other, "get") not in found
+                for path, method in found:
+                    status = client.request(method, path.replace("{name}", "toy")).status_code
+                    assert status not in (404, 405), (path, method)
+                assert client.get(other).status_code == 404
+            # The admin port's document is the operator's to read.
+            operator.headers = httpx.Headers({"authorization": f"Bearer {ALICE}"})
+            assert operator.get("/openapi.json").status_code == 401
+
+
+def routed(app: Any) -> set[tuple[str, str]]:
+    """The paths and methods that an app of starlette's has."""
+    return {
         (route.path.replace("{name:path}", "{name}"), method.lower())
-        for route in routes
-        for method in (route.methods or ())
+        for route in app.routes
+        if isinstance(route, Route)
+        for method in route.methods or ()
         if method != "HEAD"
     }
-    paths = server.client.get("/openapi.json").json()["paths"]
-    assert {(path, method) for path, told in paths.items() for method in told} == wanted
+
+
+def described(client: httpx.Client) -> set[tuple[str, str]]:
+    """Those of the document."""
+    paths = client.get("/openapi.json").json()["paths"]
+    return {(path, method) for path, told in paths.items() for method in told}
 
 
 @pytest.mark.parametrize("path", ASKED)
@@ -128,6 +170,8 @@ def test_keys_are_in_the_document_where_they_are_wanted(tmp_path: Path) -> None:
         for told in methods.values():
             assert told.get("security") == (None if own else [{scheme: []}]), path
             assert own or {"401", "403"} <= set(told["responses"]), path
+    paths = document(keyed, clients=False)["paths"]  # of an admin port
+    assert paths["/openapi.json"]["get"]["security"] == [{"adminKey": []}]
     assert "k" * 20 not in str(document(keyed))
 
 
