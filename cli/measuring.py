@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,6 +18,7 @@ from configuration.prompts import EXAMPLE
 if TYPE_CHECKING:
     from speculation.records import Verdict
 
+Tokenizer = Literal["words", "code"]
 DRAFT = "A draft's folder, or `ngram`."
 
 
@@ -52,10 +53,23 @@ def evaluate(
     ] = None,
     draft_len: Annotated[int, typer.Option(min=1, max=16, help="K: tokens drafted a round.")] = 4,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 96,
-    temperature: Annotated[float, typer.Option(min=0, max=2, help="0 decodes greedily.")] = 0.0,
+    temperature: Annotated[
+        list[float] | None,
+        typer.Option(min=0, max=2, help="0, the default, decodes greedily. May be given again."),
+    ] = None,
     concurrency: Annotated[
         int, typer.Option(min=1, help="Requests at once while acceptance is measured.")
     ] = 4,
+    speed_concurrency: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            help="Requests at once while speed is measured, 1 by default. May be given again.",
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        Tokenizer, typer.Option(help="Of ROUGE-L; code counts symbols and case too.")
+    ] = "words",
     as_json: Json = False,
 ) -> None:
     """Measure a draft on a target, through the server that would serve it.
@@ -92,7 +106,13 @@ def evaluate(
             "is better than on any other: leave them out to judge it",
             file=sys.stderr,
         )
-    measurement = Measuring(max_tokens=max_tokens, temperature=temperature, concurrency=concurrency)
+    measurement = Measuring(
+        max_tokens=max_tokens,
+        temperatures=tuple(temperature or (0.0,)),
+        concurrency=concurrency,
+        speed_concurrencies=tuple(speed_concurrency or (1,)),
+        tokenizer=tokenizer,
+    )
     if incumbent:
         planned = plan(policy, draft_len=draft_len, answer_tokens=max_tokens)
         print(*planned.sentences, sep="\n", file=sys.stderr)

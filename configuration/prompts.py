@@ -14,7 +14,8 @@ from typing import Any
 from configuration.faults import ConfigurationError, Fault
 from speculation.records import Prompt
 
-KEYS = ("id", "messages", "reference", "task", "language")
+KEYS = ("id", "messages", "reference", "task", "language", "adapter")
+DEFAULTED = ("task", "language", "adapter")
 ROLES = ("system", "user", "assistant", "tool")
 EXAMPLE = '{"id": "1", "messages": [{"role": "user", "content": "…"}]}'
 SHOWN_FAULTS = 20  # a file of another format has a fault on every line
@@ -71,6 +72,8 @@ def write_prompts(path: Path, prompts: Iterable[Prompt]) -> None:
             entry["task"] = prompt.task
         if prompt.language != "und":
             entry["language"] = prompt.language
+        if prompt.adapter is not None:
+            entry["adapter"] = prompt.adapter
         lines.append(json.dumps(entry, ensure_ascii=False) + "\n")
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
@@ -107,10 +110,12 @@ def _prompt(line: bytes, key: str) -> Prompt:
             raise wrong(f"the role {message['role']!r}", f"one of {', '.join(ROLES)}", "rename it")
         if not isinstance(message["content"], str):
             raise wrong(f"content = {_kind(message['content'])}", "a string", "mend the message")
-    for name in ("reference", "task", "language"):
+    for name in ("reference", "task", "language", "adapter"):
         if entry.get(name) is not None and not isinstance(entry[name], str):
             raise wrong(f"{name} = {_kind(entry[name])}", "a string", "mend or remove it")
-    given: Mapping[str, str] = {k: entry[k] for k in ("task", "language") if entry.get(k)}
+    given: Mapping[str, str] = {
+        k: entry[k] for k in ("task", "language", "adapter") if entry.get(k)
+    }
     return Prompt(entry["id"], tuple(messages), entry.get("reference"), **given)
 
 

@@ -7,10 +7,10 @@ comment here is the documentation. Recipes and policies belong to the folders th
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from configuration.faults import ConfigurationError, Fault
 from configuration.tables import Words
@@ -29,13 +29,22 @@ class Measuring:
     """How a pair is measured on a trial server."""
 
     max_tokens: int = 96  # longest answer, in tokens
-    temperature: float = 0.0  # 0 decodes greedily
-    concurrency: int = 4  # requests at once while acceptance is measured; speed is measured alone
+    temperatures: tuple[float, ...] = (0.0,)  # each prompt is asked at each; 0 decodes greedily
+    concurrency: int = 4  # requests at once while acceptance is measured
+    speed_concurrencies: tuple[int, ...] = (1,)  # requests at once while speed is, at each of them
+    tokenizer: Literal["words", "code"] = "words"  # of ROUGE-L; code counts symbols and case too
+    consecutive_errors: int = 4  # failed requests in a row that end a measurement
 
     def __post_init__(self) -> None:
-        _positive(self, "max_tokens", "concurrency")
-        if not 0 <= self.temperature <= 2:
-            raise ValueError(f"got temperature = {self.temperature}, wanted 0 to 2")
+        _positive(self, "max_tokens", "concurrency", "consecutive_errors")
+        _once(self, "temperatures", lambda value: 0 <= value <= 2, "0 to 2")
+        _once(self, "speed_concurrencies", lambda value: value >= 1, "1 or more")
+
+
+def _once(record: Any, name: str, right: Callable[[float], bool], wanted: str) -> None:
+    given = getattr(record, name)
+    if not given or len(set(given)) < len(given) or not all(map(right, given)):
+        raise ValueError(f"got {name} = {list(given)}, wanted one or more of {wanted}, each once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,9 @@ class Pairing:
     draft: Literal["head", "ngram", "none"] = "head"  # kind of draft that is made for a release
     initial_draft: str = ""  # folder of the first release's draft; empty: it is made as well
     draft_len: int = 4  # K: tokens drafted per round; arms are only compared at the same K
+    on_release: Literal["with_pair", "at_once"] = "with_pair"  # what a release waits for: its draft
+    max_wait_hours: float = 24.0  # at most; then it goes live with stand_in, its draft follows
+    stand_in: Literal["ngram", "none"] = "ngram"  # drafts where no draft is made yet
     train_prompts: Path = Path("prompts/train.jsonl")  # what the draft learns to follow
     evaluation_prompts: Path = Path("prompts/evaluation.jsonl")  # never trained on
     measurement: Measuring = field(default_factory=Measuring)
@@ -55,6 +67,8 @@ class Pairing:
     def __post_init__(self) -> None:
         if not 1 <= self.draft_len <= 16:
             raise ValueError(f"got draft_len = {self.draft_len}, wanted 1 to 16")
+        if not 0 <= self.max_wait_hours <= 24 * 365:
+            raise ValueError(f"got max_wait_hours = {self.max_wait_hours}, wanted 0 to 8760")
 
 
 @dataclass(frozen=True, slots=True)

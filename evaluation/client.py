@@ -6,18 +6,21 @@ Knows the HTTP interface of a trial server. Knows nothing of models, arms' meani
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 from evaluation.sockets import Sockets
+from evaluation.streams import StreamError, joined
 from speculation.records import Counts, Prompt
 
 # Likeliest tokens asked for at each position: the two of the top-two gap, and two more, because
 # bf16 logits tie often enough that the speculative path may rightly choose the third.
 TOP_LOGPROBS = 4
+MOST_DRAFTED = 64  # tokens a round of any server that adapts K: more is no count but a fault
 
 
 class MeasurementError(RuntimeError):
@@ -56,6 +59,7 @@ class Answer:
     queue_seconds: float
     prefill_seconds: float
     decode_seconds: float
+    first_token_seconds: float | None = None  # from sending, as the client sees it; if streamed
 
 
 class Client:
@@ -88,6 +92,10 @@ class Client:
         """End the connections. Not while a request is in flight: `abort`, and wait for its end."""
         self._http.close()
 
+    def pause(self, seconds: float) -> None:
+        """Sleep so long, or until the requests were given up."""
+        self._sleep(seconds)
+
     def model(self) -> str:
         """The name of the first model the endpoint offers."""
         body = self._json("GET", "/v1/models", None)
@@ -110,34 +118,39 @@ class Client:
         *,
         model: str,
         arm: str,
-        draft_len: int,
+        draft_len: int | None,  # None: the serving policy, K as the server adapts it
         max_tokens: int,
         temperature: float = 0.0,
         seed: int | None = None,
         logprobs: bool = False,
+        stream: bool = False,  # it then tells when its first token came
     ) -> Answer:
         """One answer from one arm. Raises MeasurementError with the reason."""
+        pace = {"adaptive": True} if draft_len is None else {"draft_len": draft_len}
         request: dict[str, Any] = {
-            "model": model,
+            "model": prompt.adapter or model,
             "messages": [dict(message) for message in prompt.messages],
             "max_tokens": max_tokens,
             "temperature": temperature,
-            "paceline": {"arm": arm, "draft_len": draft_len},
+            "paceline": {"arm": arm, **pace},
         }
         if seed is not None:
             request["seed"] = seed
         if logprobs:
             request |= {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
-        body, seconds = self._timed("POST", "/v1/chat/completions", request)
+        if stream:
+            request |= {"stream": True, "stream_options": {"include_usage": True}}
+        body, seconds, first = self._timed("POST", "/v1/chat/completions", request)
         try:
-            answer = _answer(body, seconds)
+            answer = _answer(body, seconds, first)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise MeasurementError(
                 f"{self.url} answered prompt {prompt.id!r} in a form that is not understood "
                 f"({type(error).__name__}: {error}): is it a Paceline server?"
             ) from error
-        fault = inconsistency(answer.counts, answer.completion_tokens, draft_len)
-        if answer.draft_len != draft_len and arm != "none":
+        most = MOST_DRAFTED if draft_len is None else draft_len
+        fault = inconsistency(answer.counts, answer.completion_tokens, most)
+        if draft_len not in (None, answer.draft_len) and arm != "none":
             fault = f"it drafted {answer.draft_len} tokens a round, asked were {draft_len}"
         if logprobs and len(answer.tokens) > answer.completion_tokens:
             fault = f"{len(answer.tokens)} log-probabilities for {answer.completion_tokens} tokens"
@@ -150,8 +163,10 @@ class Client:
     def _json(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
         return self._timed(method, path, body)[0]
 
-    def _timed(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[Any, float]:
-        """The answer, and what it took from when it was asked for the last time.
+    def _timed(
+        self, method: str, path: str, body: Mapping[str, Any] | None
+    ) -> tuple[Any, float, float | None]:
+        """The answer, and what it and its first token took from when it was last asked for.
 
         A server that is full or draining says when to come back: that is done, for as long as one
         request may take. How long it waited is the server's load, and no figure of the pair.
@@ -159,21 +174,31 @@ class Client:
         patience = self._http.timeout.read or 0.0
         while True:
             begun = self._clock()
-            response = self._response(method, path, body)
-            seconds = self._clock() - begun
+            with self._response(method, path, body) as response:
+                if response.headers.get("content-type", "").startswith("text/event-stream"):
+                    answer, first = joined(response.iter_lines(), self._clock)
+                    return answer, self._clock() - begun, None if first is None else first - begun
+                response.read()
+                seconds = self._clock() - begun
             wait = _retry_seconds(response)
             if wait is None or wait > patience:
-                return self._read(path, response), seconds
+                return self._read(path, response), seconds, None
             patience -= wait
             self._sleep(wait)
 
-    def _response(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx.Response:
+    @contextmanager
+    def _response(
+        self, method: str, path: str, body: Mapping[str, Any] | None
+    ) -> Iterator[httpx.Response]:
         if self._sockets.ended:
             raise MeasurementError(f"{self.url} is asked no more: the measurement was given up")
         try:
-            return self._http.request(
+            with self._http.stream(
                 method, path, json=body, extensions={"trace": self._sockets.trace}
-            )
+            ) as response:
+                yield response
+        except StreamError as error:
+            raise MeasurementError(f"{self.url}{path}: {error}") from error
         except httpx.TimeoutException as error:
             raise MeasurementError(
                 f"{self.url} did not answer in {self._http.timeout.read} s: it hangs or cannot cope"
@@ -227,7 +252,7 @@ def inconsistency(counts: Counts, completion_tokens: int, draft_len: int) -> str
     return None
 
 
-def _answer(body: Any, seconds: float) -> Answer:
+def _answer(body: Any, seconds: float, first_token_seconds: float | None) -> Answer:
     choice, usage = body["choices"][0], body["usage"]
     told = usage["paceline"]
     content = (choice.get("logprobs") or {}).get("content") or ()
@@ -255,6 +280,7 @@ def _answer(body: Any, seconds: float) -> Answer:
         queue_seconds=float(told["queue_seconds"]),
         prefill_seconds=float(told["prefill_seconds"]),
         decode_seconds=float(told["decode_seconds"]),
+        first_token_seconds=first_token_seconds,
     )
 
 

@@ -8,16 +8,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from evaluation.client import inconsistency
+from evaluation.client import MOST_DRAFTED, inconsistency
 from evaluation.policy import Policy
 from evaluation.report import Report, RequestFigures
+from evaluation.samples import SPEED
 
 CANDIDATE, INCUMBENT, NGRAM, PLAIN = "candidate", "incumbent", "ngram", "none"
 
 
 def unmeasurable(report: Report, policy: Policy) -> str | None:
     """The reason why nothing can be concluded from `report`, or None."""
+    if report.incomplete is not None:
+        return f"measuring ended early: {report.incomplete}"
     ids = [prompt.id for prompt in report.prompts]
+    wanted = Counter(dict.fromkeys(ids, len(report.conditions.temperatures)))
     for needed in (CANDIDATE, NGRAM, PLAIN):
         if needed not in report.arms:
             return f"the arm {needed!r} was not measured"
@@ -29,13 +33,16 @@ def unmeasurable(report: Report, policy: Policy) -> str | None:
         )
     for arm in report.arms:
         answered = Counter(request.prompt for request in report.of(arm))
-        if answered != Counter(ids):
+        if answered != wanted:
             return (
                 f"{arm} answered {len(answered)} of {len(ids)} prompts, "
                 f"{answered.total()} times in all: wanted each once"
             )
         for request in (r for r in report.requests if r.arm == arm):
-            fault = _impossible(request, report.conditions.draft_len)
+            drafted: int | None = report.conditions.draft_len
+            if request.run == SPEED:
+                drafted = report.conditions.speed_draft_len
+            fault = _impossible(request, MOST_DRAFTED if drafted is None else drafted)
             if fault is not None:
                 return f"{arm} reports what cannot be of prompt {request.prompt!r}: {fault}"
     if any(request.counts.drafted for request in report.of(PLAIN)):

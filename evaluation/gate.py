@@ -13,15 +13,16 @@ from collections.abc import Iterator, Sequence
 from evaluation.completeness import CANDIDATE, INCUMBENT, NGRAM, PLAIN, unmeasurable
 from evaluation.limits import above, below, plainly, signed
 from evaluation.policy import Policy
-from evaluation.report import Report, slices
+from evaluation.report import Report
+from evaluation.slicing import Place, slices
+from evaluation.speed import block_table
 from evaluation.statistics import (
     mean_difference,
     ratio,
     ratio_difference,
     ratio_of_ratios,
 )
-from evaluation.summary import blocks
-from speculation.records import Counts, Finding, Interval, Phase, Verdict
+from speculation.records import Counts, Finding, Interval, Phase, Verdict, pool
 
 
 def judge(report: Report, policy: Policy) -> Verdict:
@@ -108,8 +109,8 @@ def _against_ngram(report: Report, policy: Policy) -> Finding:
 
 
 def _speed(report: Report, policy: Policy) -> Finding:
-    ours = blocks(report.of(CANDIDATE, "alone"))[:, :2].T
-    plain = blocks(report.of(PLAIN, "alone"))[:, :2].T
+    ours = block_table(report, CANDIDATE)[:, :2].T
+    plain = block_table(report, PLAIN)[:, :2].T
     interval = None
     if ours.shape == plain.shape:
         interval = ratio_of_ratios(*ours, *plain, alpha=policy.alpha)
@@ -171,7 +172,7 @@ def _parity(report: Report, policy: Policy) -> Finding:
             f"{len(compared)} of {len(report.prompts)} answers were compared with plain decoding's",
         )
     n, equal = len(compared), sum(parity.equal for _, parity in compared)
-    greedy = report.conditions.temperature == 0
+    greedy = report.conditions.temperatures == (0.0,)
     if equal == n:
         return Finding(rule, Phase.PASS, f"all {n} answers are plain decoding's, token by token")
     apart = [
@@ -190,7 +191,7 @@ def _parity(report: Report, policy: Policy) -> Finding:
         )
     baseline = {
         r.prompt: r.parity.rouge_l
-        for r in report.of(PLAIN, "alone" if greedy else "again")
+        for r in report.of(PLAIN, "speed" if greedy else "again")
         if r.parity is not None
     }
     interval = mean_difference(
@@ -213,12 +214,14 @@ def _parity(report: Report, policy: Policy) -> Finding:
     return above(rule, told, interval, -margin, policy)
 
 
-def _counts(report: Report, arm: str, members: frozenset[str] | None = None) -> list[Counts]:
-    """Of one arm, in the order of the prompts, so that arms are paired."""
-    by_prompt = {request.prompt: request.counts for request in report.of(arm)}
-    return [
-        by_prompt[prompt.id] for prompt in report.prompts if members is None or prompt.id in members
-    ]
+def _counts(report: Report, arm: str, members: frozenset[Place] | None = None) -> list[Counts]:
+    """Of one arm, a prompt's at every temperature together, in the order of the prompts: they are
+    the clusters, and so arms are paired."""
+    found: dict[str, list[Counts]] = {prompt.id: [] for prompt in report.prompts}
+    for request in report.of(arm):
+        if members is None or (request.prompt, request.temperature) in members:
+            found[request.prompt].append(request.counts)
+    return [pool(counts) for counts in found.values() if counts]
 
 
 def _acceptance(counts: Sequence[Counts], alpha: float) -> Interval | None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
-FORMAT = "paceline measurement journal 1"
+FORMAT = "paceline measurement journal 2"
 
 
 class JournalError(ValueError):
@@ -22,7 +23,7 @@ class JournalError(ValueError):
 
 
 class Journal:
-    """Samples that belong to one `header`. One writer at a time; append from one thread.
+    """Samples that belong to one `header`. One process at a time; append from any thread.
 
     A journal of other samples (another candidate, release, draft length, sampling or set of
     prompts) is never mixed with these: it is put aside under a name of its own.
@@ -31,6 +32,7 @@ class Journal:
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         self.path = path
         self.samples: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
         wanted = {"format": FORMAT, **header}
         stored = self._lines()
@@ -66,9 +68,10 @@ class Journal:
     def _append(self, line: Mapping[str, Any]) -> None:
         text = json.dumps(line, ensure_ascii=False, allow_nan=False)
         # A lone surrogate, half an emoji cut off by the token limit, must not end the measurement.
-        self._file.write(text.encode("utf-8", "backslashreplace") + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with self._lock:
+            self._file.write(text.encode("utf-8", "backslashreplace") + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
     def _lines(self) -> list[dict[str, Any]]:
         """What is stored, without a last line that was cut off when its writer was killed."""

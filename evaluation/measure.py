@@ -1,9 +1,10 @@
-"""Measures the arms of one running trial server on the same prompts at one draft length.
+"""Measures the arms of one running trial server on the same prompts.
 
-Two kinds of runs. Batched: every arm answers every prompt, several at a time; acceptance and text
-come from here. Alone: one request at a time, in blocks of one arm, the order of the arms reversed
-from block to block (ABBA), so that a machine that warms up or slows down favours no arm; speed
-comes from here. Knows endpoints and samples; knows nothing of intervals or limits.
+Acceptance and texts at one fixed K, speed under the serving policy (work.py says what is asked in
+which order). An endpoint that fails is asked again; one that goes on failing, changes its pair or
+slows down ends the measurement, which then says why and keeps what it has. Every answer is on disk
+before it counts, so that a killed measurement goes on. Knows endpoints and samples; knows nothing
+of intervals or limits.
 """
 
 from __future__ import annotations
@@ -11,28 +12,31 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
+from evaluation.asking import CONSECUTIVE_ERRORS, Asking, EndedError
 from evaluation.client import Answer, Client, MeasurementError
 from evaluation.journal import Journal
 from evaluation.samples import (
+    SPEED,
     Conditions,
     Measurement,
     Sample,
-    from_line,
+    SpeedBlock,
     prompts_digest,
-    to_line,
 )
+from evaluation.slowing import slowed
+from evaluation.stored import Stored
+from evaluation.work import BLOCK_PROMPTS, PLAIN, Block, Work, acceptance, speed
 from speculation.records import Prompt
 
 ARMS = ("candidate", "incumbent", "ngram", "none")  # none: plain decoding, always measured
-PLAIN = "none"
-BLOCK_PROMPTS = 2  # requests of one arm in a row in the speed runs
 WARM_UP_TOKENS = 8
 
 Progress = Callable[[int, int, str], None]  # done, total, what
@@ -40,19 +44,6 @@ Progress = Callable[[int, int, str], None]  # done, total, what
 
 def quiet(done: int, total: int, what: str) -> None:
     """Progress that nobody watches."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    run: str
-    arm: str
-    prompt: Prompt
-    block: int = 0
-    seed: int | None = None
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        return self.run, self.arm, self.prompt.id
 
 
 def measure(
@@ -63,100 +54,177 @@ def measure(
     draft_len: int,
     max_tokens: int,
     journal: Path,
-    temperature: float = 0.0,
+    speed_draft_len: int | None = None,  # None: the serving policy, K as the server adapts it
+    temperatures: Sequence[float] = (0.0,),
     seed: int = 0,
     concurrency: int = 8,
     speed_prompts: int = 16,
+    speed_concurrencies: Sequence[int] = (1,),
     progress: Progress = quiet,
     timeout_seconds: float = 330.0,  # of one request: a server of ours says itself that it was late
+    consecutive_errors: int = CONSECUTIVE_ERRORS,
     key: str | None = None,  # where the server wants one
     clock: Callable[[], float] = time.perf_counter,
+    sleep: Callable[[float], object] | None = None,
 ) -> Measurement:
     """Measure `arms` of the trial server at `url`. Goes on where the journal ends.
 
-    Every arm but n-gram is also measured alone: n-gram is a yardstick of acceptance here.
-
     Raises ValueError for arms or prompts that cannot be measured, JournalError for a damaged
-    journal, and MeasurementError with the reason when the endpoint dies, refuses, hangs, changes
-    its pair midway or reports counts that cannot be.
+    journal, and MeasurementError where nothing could be measured at all. An endpoint that dies,
+    hangs, refuses, changes its pair, lies or slows down later gives an `incomplete` measurement.
     """
-    _check(prompts, arms)
-    spread = min(speed_prompts, len(prompts))
-    speed = [prompts[i * len(prompts) // spread] for i in range(spread)]
-    with closing(Client(url, key=key, timeout_seconds=timeout_seconds, clock=clock)) as client:
-        model = client.model()
+    _check(prompts, arms, temperatures, speed_concurrencies)
+    count = min(speed_prompts, len(prompts))
+    client = Client(url, key=key, timeout_seconds=timeout_seconds, clock=clock, sleep=sleep)
+    with closing(client):
+        greeting = Asking(sleep=client.pause, most=consecutive_errors)
+        model = greeting(PLAIN, client.model)
 
-        def ask(work: _Work, tokens: int) -> Answer:
+        def ask(work: Work, tokens: int = max_tokens) -> Answer:
+            timed = work.run == SPEED
             return client.ask(
                 work.prompt,
                 model=model,
                 arm=work.arm,
-                draft_len=draft_len,
+                draft_len=speed_draft_len if timed else draft_len,
                 max_tokens=tokens,
-                temperature=temperature,
+                temperature=work.temperature,
                 seed=work.seed,
-                logprobs=work.run != "alone",
+                logprobs=not timed,
+                stream=timed,
             )
 
-        greeted = {
-            arm: ask(_Work("greeting", arm, prompts[0]), min(max_tokens, WARM_UP_TOKENS))
-            for arm in arms
-        }
+        first = [Work("greeting", arm, prompts[0], temperatures[0], 1) for arm in arms]
+        few = min(max_tokens, WARM_UP_TOKENS)
+        greeted = {work.arm: greeting(work.arm, partial(ask, work, few)) for work in first}
         conditions = Conditions(
             release=_one_release(greeted),
             pairs={arm: answer.pair for arm, answer in greeted.items()},
             prompts_digest=prompts_digest(prompts),
             prompts=len(prompts),
-            speed_prompts=spread,
+            speed_prompts=count,
             draft_len=draft_len,
+            speed_draft_len=speed_draft_len,
             max_tokens=max_tokens,
-            temperature=temperature,
+            temperatures=tuple(temperatures),
             seed=seed,
             concurrency=concurrency,
+            speed_concurrencies=tuple(speed_concurrencies),
             block_prompts=BLOCK_PROMPTS,
             engine=client.engine(),
             machine=f"{platform.machine()}, {os.cpu_count()} CPUs",
             code_version=_code_version(),
         )
-        batched = list(_batched(prompts, arms, temperature, seed))
-        blocks = list(_blocks(speed, [arm for arm in arms if arm != "ngram"], temperature, seed))
-        total = len(batched) + sum(map(len, blocks))
-        with Journal(journal, asdict(conditions)) as stored:
-            done = {(s["run"], s["arm"], s["prompt"]) for s in stored.samples}
-            finished = sum(work.key in done for work in batched)
-            progress(finished, total, "measuring")
-
-            def finish(work: _Work, answer: Answer) -> None:
-                nonlocal finished
-                if (answer.release, answer.pair) != (
-                    conditions.release,
-                    conditions.pairs[work.arm],
-                ):
-                    raise MeasurementError(
-                        f"{url} began with pair {conditions.pairs[work.arm]} as {work.arm} and "
-                        f"answers with {answer.pair}: it was swapped during the measurement"
-                    )
-                stored.add(to_line(Sample(work.run, work.arm, work.prompt.id, work.block, answer)))
-                finished += 1
-                progress(finished, total, f"{work.arm}, {work.run}")
-
-            waiting = [work for work in batched if work.key not in done]
-            _in_batches(waiting, lambda work: ask(work, max_tokens), finish, concurrency, client)
-            for block in blocks:
-                if all(work.key in done for work in block):
-                    finished += len(block)
-                    progress(finished, total, "measured before")
-                    continue
-                for work in block:  # a block cut in two by a kill is measured again as a whole
-                    finish(work, ask(work, max_tokens))
-            latest = {(s["run"], s["arm"], s["prompt"]): s for s in stored.samples}
-        wanted = [work.key for work in batched] + [work.key for block in blocks for work in block]
-        return Measurement(
-            conditions, tuple(prompts), tuple(from_line(latest[key]) for key in wanted)
+        batched = list(acceptance(prompts, arms, temperatures, concurrency=concurrency, seed=seed))
+        blocks = list(
+            speed(prompts, arms, temperatures, speed_concurrencies, count=count, seed=seed)
         )
+        with Journal(journal, asdict(conditions)) as lines:
+            stored = Stored(lines)
+            run = _Run(
+                conditions,
+                client,
+                stored,
+                ask,
+                Asking(sleep=client.pause, failed=stored.failed, most=consecutive_errors),
+                clock,
+                progress,
+                len(batched) + sum(len(part.work) for block in blocks for part in block),
+            )
+            incomplete = run.everything(batched, blocks)
+            return stored.measurement(conditions, prompts, batched, blocks, incomplete)
 
 
-def _check(prompts: Sequence[Prompt], arms: Sequence[str]) -> None:
+@dataclass
+class _Run:
+    """A measurement under way."""
+
+    conditions: Conditions
+    client: Client
+    stored: Stored
+    ask: Callable[[Work], Answer]
+    asking: Asking
+    clock: Callable[[], float]
+    progress: Progress
+    total: int
+    finished: int = 0
+
+    def everything(self, batched: Sequence[Work], blocks: Sequence[Sequence[Block]]) -> str | None:
+        """Why it ended early, or None. Raises MeasurementError where nothing was measured."""
+        self.finished = sum(work.key in self.stored.samples for work in batched)
+        self.progress(self.finished, self.total, "measuring")
+        try:
+            waiting = [work for work in batched if work.key not in self.stored.samples]
+            for kind in dict.fromkeys((w.run, w.arm, w.temperature) for w in waiting):
+                these = [w for w in waiting if (w.run, w.arm, w.temperature) == kind]
+                self.at_once(these, self.conditions.concurrency)
+            self.blocks(blocks)
+        except EndedError as ended:
+            if not self.stored.samples:
+                raise MeasurementError(str(ended)) from ended
+            return str(ended)
+        found = slowed(list(self.stored.blocks.values()), list(self.stored.samples.values()))
+        for temperature, at_once in found:
+            self.stored.void(temperature, at_once)
+        return next(iter(found.values()), None)
+
+    def blocks(self, blocks: Sequence[Sequence[Block]]) -> None:
+        warm: set[tuple[str, int]] = set()
+        for block in blocks:
+            if all(part.key in self.stored.blocks for part in block):
+                self.finished += sum(len(part.work) for part in block)
+                self.progress(self.finished, self.total, "measured before")
+                continue
+            for part in block:  # K learns what pays, and every cache and clock of the machine
+                if (part.arm, part.concurrency) not in warm:
+                    warm.add((part.arm, part.concurrency))
+                    self.at_once(part.work, part.concurrency, keep=False)
+            for part in block:  # a block cut in two by a kill is measured again as a whole
+                begun = self.clock()
+                self.at_once(part.work, part.concurrency)
+                seconds = self.clock() - begun
+                self.stored.add_block(SpeedBlock(*part.key, seconds))
+
+    def at_once(self, waiting: Iterable[Work], concurrency: int, *, keep: bool = True) -> None:
+        """Ask `concurrency` requests at a time, finish in this thread. Raises EndedError."""
+        pool = ThreadPoolExecutor(concurrency, thread_name_prefix="measure")
+        try:
+            asked = {
+                pool.submit(self.asking, work.arm, partial(self.ask, work)): work
+                for work in waiting
+            }
+            for answered in as_completed(asked):
+                answer = answered.result()
+                self.check(asked[answered], answer)
+                if keep:
+                    self.finish(asked[answered], answer)
+        except BaseException:  # Ctrl-C as well: the pool below waits for what is in flight
+            self.client.abort()  # ends it
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def check(self, work: Work, answer: Answer) -> None:
+        began = self.conditions.pairs[work.arm]
+        if (answer.release, answer.pair) != (self.conditions.release, began):
+            raise EndedError(
+                f"{self.client.url} began with pair {began} as {work.arm} and answers with "
+                f"{answer.pair}: it was swapped during the measurement"
+            )
+
+    def finish(self, work: Work, answer: Answer) -> None:
+        where = (work.temperature, work.concurrency, work.block)
+        self.stored.add(Sample(work.run, work.arm, work.prompt.id, *where, answer))
+        self.finished += 1
+        self.progress(self.finished, self.total, f"{work.arm}, {work.run}")
+
+
+def _check(
+    prompts: Sequence[Prompt],
+    arms: Sequence[str],
+    temperatures: Sequence[float],
+    concurrencies: Sequence[int],
+) -> None:
     if not prompts:
         raise ValueError("got no prompts, wanted at least one: nothing can be measured")
     if len({prompt.id for prompt in prompts}) < len(prompts):
@@ -166,6 +234,9 @@ def _check(prompts: Sequence[Prompt], arms: Sequence[str]) -> None:
             f"got arms {', '.join(arms) or '(none)'}; wanted some of {', '.join(ARMS)}, each "
             f"once, {PLAIN!r} among them: plain decoding is what the others are compared with"
         )
+    for name, given in (("temperatures", temperatures), ("speed_concurrencies", concurrencies)):
+        if not given or len(set(given)) < len(given):
+            raise ValueError(f"got {name} {tuple(given)}, wanted at least one, each once")
 
 
 def _one_release(greeted: Mapping[str, Answer]) -> str:
@@ -174,54 +245,6 @@ def _one_release(greeted: Mapping[str, Answer]) -> str:
         told = ", ".join(f"{arm} {answer.release[:12]}" for arm, answer in greeted.items())
         raise MeasurementError(f"the arms are not on one release ({told}): not comparable")
     return releases.pop()
-
-
-def _batched(
-    prompts: Sequence[Prompt], arms: Sequence[str], temperature: float, seed: int
-) -> Iterator[_Work]:
-    drawn = temperature > 0
-    for arm in arms:
-        for place, prompt in enumerate(prompts):
-            yield _Work("batched", arm, prompt, seed=seed + place if drawn else None)
-    if drawn:  # how far plain is from itself
-        for place, prompt in enumerate(prompts):
-            yield _Work("again", PLAIN, prompt, seed=seed + len(prompts) + place)
-
-
-def _blocks(
-    prompts: Sequence[Prompt], arms: Sequence[str], temperature: float, seed: int
-) -> Iterator[list[_Work]]:
-    """Blocks of the speed runs: within one, each arm answers the same few prompts in a row."""
-    for number, first in enumerate(range(0, len(prompts), BLOCK_PROMPTS)):
-        order = arms if number % 2 == 0 else list(reversed(arms))
-        yield [
-            _Work("alone", arm, prompt, number, seed + first if temperature > 0 else None)
-            for arm in order
-            for prompt in prompts[first : first + BLOCK_PROMPTS]
-        ]
-
-
-def _in_batches(
-    waiting: Sequence[_Work],
-    ask: Callable[[_Work], Answer],
-    finish: Callable[[_Work, Answer], None],
-    concurrency: int,
-    client: Client,
-) -> None:
-    """Ask one arm after the other, `concurrency` requests at a time; finish in this thread."""
-    pool = ThreadPoolExecutor(concurrency, thread_name_prefix="measure")
-    try:
-        for kind in dict.fromkeys((work.run, work.arm) for work in waiting):
-            asked = {
-                pool.submit(ask, work): work for work in waiting if (work.run, work.arm) == kind
-            }
-            for answered in as_completed(asked):
-                finish(asked[answered], answered.result())
-    except BaseException:  # Ctrl-C as well: the pool below waits for what is in flight
-        client.abort()  # ends it
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _code_version() -> str:

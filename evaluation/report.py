@@ -9,19 +9,28 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from evaluation.client import Answer
 from evaluation.parity import Parity, compare
 from evaluation.rouge import rouge_l_metric
-from evaluation.samples import Conditions, Measurement, Sample, prompt_digest
+from evaluation.samples import (
+    ACCEPTANCE,
+    Conditions,
+    Measurement,
+    Sample,
+    SpeedBlock,
+    prompt_digest,
+    question_digest,
+)
+from evaluation.spending import Looks
 from speculation.records import Counts
 
-FORMAT = "paceline report 1"
+FORMAT = "paceline report 2"
+BEFORE = ("paceline report 1",)  # measured another way, so that nothing in them can be judged
 
 
 class ReportError(ValueError):
@@ -34,17 +43,21 @@ class PromptFacts:
 
     id: str
     digest: str  # sha256 of its content
+    question: str  # sha256 of what is asked alone, as a draft's lineage knows it
     task: str
     language: str
+    adapter: str | None = None  # name of the adapter that answers it
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFigures:
     """One measured request."""
 
-    run: str  # "batched", "again" or "alone", as in samples.py
+    run: str  # "acceptance", "again" or "speed", as in samples.py
     arm: str
     prompt: str  # its id
+    temperature: float
+    concurrency: int
     block: int
     outcome: str
     counts: Counts
@@ -52,10 +65,11 @@ class RequestFigures:
     prompt_tokens_cached: int
     completion_tokens: int
     seconds: float
+    first_token_seconds: float | None  # of the speed runs, which are streamed
     queue_seconds: float
     prefill_seconds: float
     decode_seconds: float
-    parity: Parity | None  # against plain decoding's batched answer to the same prompt
+    parity: Parity | None  # against plain decoding's acceptance run of the prompt and temperature
     rouge_l_reference: float | None  # against the prompt's reference, where it has one
 
     @classmethod
@@ -71,6 +85,24 @@ class RequestFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class PairFacts:
+    """What is known of the drafts beside figures, so that a stored report is judged the same."""
+
+    incompatible: tuple[str, ...] | None = None  # reasons; None: nobody looked; (): compatible
+    learned: tuple[str, ...] = ()  # ids of measured prompts that a draft had learned from
+    passed_over: int = 0  # prompts left out since a draft had learned from them
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> PairFacts:
+        reasons = stored["incompatible"]
+        return cls(
+            None if reasons is None else tuple(reasons),
+            tuple(stored["learned"]),
+            stored["passed_over"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """All arms measured in one run."""
 
@@ -78,14 +110,33 @@ class Report:
     tokenizer: str  # of ROUGE-L
     prompts: tuple[PromptFacts, ...]
     requests: tuple[RequestFigures, ...]
+    blocks: tuple[SpeedBlock, ...] = ()
+    facts: PairFacts = PairFacts()  # frozen, so that it may be shared
+    errors: Mapping[str, int] = field(default_factory=dict)  # arm to requests that failed
+    incomplete: str | None = None  # why measuring ended early; nothing can then be concluded
+    looks: Looks | None = None  # which look at growing data this is; None: there was one
 
     @property
     def arms(self) -> tuple[str, ...]:
         return tuple(self.conditions.pairs)
 
-    def of(self, arm: str, run: str = "batched") -> tuple[RequestFigures, ...]:
-        """The requests of one arm in one kind of run, in the order of the prompts."""
-        return tuple(r for r in self.requests if r.arm == arm and r.run == run)
+    def of(
+        self,
+        arm: str,
+        run: str = ACCEPTANCE,
+        *,
+        concurrency: int | None = None,  # None: all
+        temperature: float | None = None,
+    ) -> tuple[RequestFigures, ...]:
+        """The requests of one arm in one kind of run, in the order they were planned."""
+        return tuple(
+            r
+            for r in self.requests
+            if r.arm == arm
+            and r.run == run
+            and concurrency in (None, r.concurrency)
+            and temperature in (None, r.temperature)
+        )
 
     def as_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}
@@ -93,16 +144,26 @@ class Report:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Report:
         """Raises ReportError for anything that is no report."""
+        if stored.get("format") in BEFORE:
+            raise ReportError(
+                f"got format = {stored['format']!r} of an earlier version, wanted {FORMAT!r}, "
+                "which is measured another way: measure again"
+            )
         if stored.get("format") != FORMAT:
             raise ReportError(f"got format = {stored.get('format')!r}, wanted {FORMAT!r}")
         try:
             return cls(
-                Conditions(**stored["conditions"]),
+                Conditions.from_json(stored["conditions"]),
                 stored["tokenizer"],
                 tuple(PromptFacts(**prompt) for prompt in stored["prompts"]),
                 tuple(RequestFigures.from_json(request) for request in stored["requests"]),
+                tuple(SpeedBlock(**block) for block in stored["blocks"]),
+                PairFacts.from_json(stored["facts"]),
+                dict(stored["errors"]),
+                stored["incomplete"],
+                _looks(stored["looks"]),
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ReportError(f"not a report: {type(error).__name__} {error}") from error
 
     @property
@@ -140,32 +201,48 @@ class Report:
         return report
 
 
-def report_of(measurement: Measurement, *, tokenizer: str = "words") -> Report:
+def report_of(
+    measurement: Measurement, *, tokenizer: str = "words", facts: PairFacts | None = None
+) -> Report:
     """Compare the texts, keep the figures."""
     samples = measurement.samples
-    prompts = {prompt.id: prompt for prompt in measurement.prompts}
-    plain = {s.prompt: s.answer for s in samples if (s.run, s.arm) == ("batched", "none")}
+    plain = {
+        (s.prompt, s.temperature): s.answer
+        for s in samples
+        if (s.run, s.arm) == (ACCEPTANCE, "none")
+    }
     references = {p.id: p.reference for p in measurement.prompts if p.reference is not None}
-    parity_of = [s for s in samples if _compared(s)]
+    compared = [s for s in samples if _compared(s) and (s.prompt, s.temperature) in plain]
     with_reference = [s for s in samples if s.prompt in references]
     texts: list[tuple[str, str]] = [
-        *((s.answer.text, plain[s.prompt].text) for s in parity_of),
+        *((s.answer.text, plain[s.prompt, s.temperature].text) for s in compared),
         *((s.answer.text, references[s.prompt]) for s in with_reference),
     ]
     scored = _scored(texts, tokenizer=tokenizer)
     parity = {
-        id(s): compare(s.answer, plain[s.prompt], rouge_l=score)
-        for s, score in zip(parity_of, scored, strict=False)
+        s.key: compare(s.answer, plain[s.prompt, s.temperature], rouge_l=score)
+        for s, score in zip(compared, scored, strict=False)
     }
     against_reference = {
-        id(s): score for s, score in zip(with_reference, scored[len(parity_of) :], strict=True)
+        s.key: score for s, score in zip(with_reference, scored[len(compared) :], strict=True)
     }
     return Report(
         measurement.conditions,
         tokenizer,
-        tuple(PromptFacts(p.id, prompt_digest(p), p.task, p.language) for p in prompts.values()),
-        tuple(_figures(s, parity.get(id(s)), against_reference.get(id(s))) for s in samples),
+        tuple(
+            PromptFacts(p.id, prompt_digest(p), question_digest(p), p.task, p.language, p.adapter)
+            for p in measurement.prompts
+        ),
+        tuple(_figures(s, parity.get(s.key), against_reference.get(s.key)) for s in samples),
+        measurement.blocks,
+        facts or PairFacts(),
+        measurement.errors,
+        measurement.incomplete,
     )
+
+
+def _looks(stored: Mapping[str, Any] | None) -> Looks | None:
+    return None if stored is None else Looks(stored["number"], tuple(stored["planned"]))
 
 
 def _scored(texts: Sequence[tuple[str, str]], *, tokenizer: str) -> list[float]:
@@ -181,8 +258,8 @@ def _scored(texts: Sequence[tuple[str, str]], *, tokenizer: str) -> list[float]:
 
 
 def _compared(sample: Sample) -> bool:
-    """Every batched answer of a draft; and plain's others, the baseline that they are held to."""
-    return (sample.run == "batched") != (sample.arm == "none")
+    """Every acceptance run of a draft; and plain's others, the baseline that they are held to."""
+    return (sample.run == ACCEPTANCE) != (sample.arm == "none")
 
 
 def _figures(sample: Sample, parity: Parity | None, reference: float | None) -> RequestFigures:
@@ -191,6 +268,8 @@ def _figures(sample: Sample, parity: Parity | None, reference: float | None) -> 
         sample.run,
         sample.arm,
         sample.prompt,
+        sample.temperature,
+        sample.concurrency,
         sample.block,
         answer.outcome,
         answer.counts,
@@ -198,25 +277,13 @@ def _figures(sample: Sample, parity: Parity | None, reference: float | None) -> 
         answer.prompt_tokens_cached,
         answer.completion_tokens,
         answer.seconds,
+        answer.first_token_seconds,
         answer.queue_seconds,
         answer.prefill_seconds,
         answer.decode_seconds,
         parity,
         reference,
     )
-
-
-def slices(report: Report) -> dict[str, frozenset[str]]:
-    """Named sets of prompt ids: by task and by language, where there is more than one."""
-    found: dict[str, frozenset[str]] = {}
-    for kind in ("task", "language"):
-        sizes = Counter(getattr(prompt, kind) for prompt in report.prompts)
-        if len(sizes) > 1:
-            for value in sizes:
-                found[f"{kind} {value}"] = frozenset(
-                    prompt.id for prompt in report.prompts if getattr(prompt, kind) == value
-                )
-    return found
 
 
 def _canonical(content: Mapping[str, Any]) -> bytes:

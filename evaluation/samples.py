@@ -9,22 +9,46 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from evaluation.client import Answer, Token
 from speculation.records import Counts, Prompt
+
+ACCEPTANCE, AGAIN, SPEED = "acceptance", "again", "speed"  # the runs; again: plain, other seeds
+Key = tuple[str, str, str, float, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One finished request of a measurement."""
 
-    run: str  # "batched", "again" (plain, other seeds) or "alone"
+    run: str  # "acceptance", "again" or "speed"
     arm: str
     prompt: str  # its id
+    temperature: float
+    concurrency: int  # requests at once
     block: int  # of the speed runs; 0 elsewhere
     answer: Answer
+
+    @property
+    def key(self) -> Key:
+        return self.run, self.arm, self.prompt, self.temperature, self.concurrency, self.block
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedBlock:
+    """One block of the speed runs: a few requests of one arm, `concurrency` of them at once."""
+
+    arm: str
+    temperature: float
+    concurrency: int
+    block: int
+    seconds: float  # by the wall clock, from the first request to the last answer
+
+    @property
+    def key(self) -> tuple[str, float, int, int]:
+        return self.arm, self.temperature, self.concurrency, self.block
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +59,23 @@ class Conditions:
     pairs: Mapping[str, str]  # arm to the pair it serves, as the server reports it
     prompts_digest: str
     prompts: int
-    speed_prompts: int
-    draft_len: int
+    speed_prompts: int  # of the speed runs of one request at a time
+    draft_len: int  # K of the acceptance runs, the same for every arm
+    speed_draft_len: int | None  # None: the serving policy, K adapts as it will where it serves
     max_tokens: int
-    temperature: float
+    temperatures: tuple[float, ...]
     seed: int
-    concurrency: int
-    block_prompts: int
+    concurrency: int  # of the acceptance runs
+    speed_concurrencies: tuple[int, ...]
+    block_prompts: int  # requests of one arm in a row in a block, for each that is asked at once
     engine: str
     machine: str
     code_version: str
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Conditions:
+        listed = ("temperatures", "speed_concurrencies")
+        return cls(**{**stored, **{name: tuple(stored[name]) for name in listed}})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +85,9 @@ class Measurement:
     conditions: Conditions
     prompts: tuple[Prompt, ...]
     samples: tuple[Sample, ...]
+    blocks: tuple[SpeedBlock, ...] = ()
+    errors: Mapping[str, int] = field(default_factory=dict)  # arm to requests that failed
+    incomplete: str | None = None  # why measuring ended before it was done
 
 
 def prompts_digest(prompts: Sequence[Prompt]) -> str:
@@ -67,6 +101,8 @@ def prompts_digest(prompts: Sequence[Prompt]) -> str:
 def prompt_digest(prompt: Prompt) -> str:
     """sha256 of one prompt: what is asked and what it is compared with, not its id."""
     content = [prompt.messages, prompt.reference, prompt.task, prompt.language]
+    if prompt.adapter is not None:
+        content.append(prompt.adapter)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -92,4 +128,12 @@ def from_line(stored: Mapping[str, Any]) -> Sample:
         Token(token["token"], tuple((name, logprob) for name, logprob in token["top"]))
         for token in told["tokens"]
     )
-    return Sample(stored["run"], stored["arm"], stored["prompt"], stored["block"], Answer(**told))
+    return Sample(
+        stored["run"],
+        stored["arm"],
+        stored["prompt"],
+        stored["temperature"],
+        stored["concurrency"],
+        stored["block"],
+        Answer(**told),
+    )

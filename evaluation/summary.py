@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from evaluation.report import Report, RequestFigures
+from evaluation.speed import block_table
 from evaluation.statistics import clustered, correlation, ratio, ratio_of_ratios
 from speculation.records import Interval, pool
 
@@ -49,7 +50,7 @@ def summarise(report: Report, arm: str, *, alpha: float = ALPHA) -> ArmSummary:
     counts = [request.counts for request in requests]
     accepted, judged = [c.accepted for c in counts], [c.judged for c in counts]
     rounds = [c.rounds for c in counts]
-    alone, plain = blocks(report.of(arm, "alone")), blocks(report.of("none", "alone"))
+    alone, plain = block_table(report, arm), block_table(report, "none")
     paired = bool(len(alone)) and len(alone) == len(plain)
     references = [r.rouge_l_reference for r in requests if r.rouge_l_reference is not None]
     parities = [request.parity for request in requests if request.parity is not None]
@@ -82,25 +83,6 @@ def hazards(requests: Sequence[RequestFigures], *, alpha: float) -> tuple[Interv
     kept = _by_position(request.counts.accepted_per_position for request in requests)
     seen = _by_position(request.counts.judged_per_position for request in requests)
     return tuple(ratio(a, j, alpha=alpha) for a, j in zip(kept, seen, strict=True))
-
-
-def blocks(requests: Sequence[RequestFigures]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """[blocks, 5]: tokens, seconds, tokens after the first, decode seconds, prefill seconds."""
-    rows: dict[int, list[float]] = {}
-    for request in requests:
-        row = rows.setdefault(request.block, [0.0] * 5)
-        for column, value in enumerate(
-            (
-                request.completion_tokens,
-                request.seconds,
-                max(0, request.completion_tokens - 1),
-                request.decode_seconds,
-                request.prefill_seconds,
-            )
-        ):
-            row[column] += value
-    ordered = [rows[number] for number in sorted(rows)]
-    return np.asarray(ordered, dtype=np.float64).reshape(-1, 5)
 
 
 def rows(report: Report) -> list[dict[str, Any]]:

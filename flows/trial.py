@@ -17,7 +17,7 @@ from flows.line import device
 from speculation.records import Prompt
 
 if TYPE_CHECKING:
-    from evaluation.report import Report
+    from evaluation.report import PairFacts, Report
 
 HOST = "127.0.0.1"
 SECONDS_TO_LOAD = 300.0
@@ -33,6 +33,7 @@ def run_trial(
     speed_prompts: int,
     serving: Serving | None = None,  # max_slots and max_context; None: the server's own defaults
     max_tokens: int | None = None,  # None: as the pairing measures
+    facts: PairFacts | None = None,  # of the drafts, kept in the report
     progress: Callable[[int, int, str], None],
 ) -> Report:
     """Measure the arms and write folder/report.json. Goes on from the folder's journal.
@@ -67,14 +68,17 @@ def run_trial(
             arms=tuple(arms),
             draft_len=line.draft_len,
             max_tokens=max_tokens or line.measurement.max_tokens,
-            temperature=line.measurement.temperature,
+            temperatures=line.measurement.temperatures,
             concurrency=line.measurement.concurrency,
             speed_prompts=speed_prompts,
+            speed_draft_len=line.draft_len,
+            speed_concurrencies=line.measurement.speed_concurrencies,
+            consecutive_errors=line.measurement.consecutive_errors,
             journal=folder / "journal.jsonl",
             key=key,
             progress=progress,
         )
-    report = report_of(measured)
+    report = report_of(measured, tokenizer=line.measurement.tokenizer, facts=facts)
     report.write(folder / "report.json")
     return report
 

@@ -24,6 +24,7 @@ class Prompt:
     reference: str | None = None  # an answer known to be good, where there is one
     task: str = "default"
     language: str = "und"  # BCP 47; "und" is its word for undetermined
+    adapter: str | None = None  # name of the target's adapter that is to answer; None: the target
 
 
 @dataclass(frozen=True, slots=True)

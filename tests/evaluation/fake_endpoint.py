@@ -9,9 +9,10 @@ with a given chance. `fault` breaks the speculative path in a way that serving c
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -20,13 +21,14 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from evaluation.endpoints import free_port
 
 WORDS = [f"w{number}" for number in range(40)]
 END = "<end>"
+PACE = 4  # K where it is left to the server
 FAULTS = ("accepts_what_it_should_not", "loses_a_word", "says_a_word_twice", "stale_cache", "ends")
 Ranked = list[tuple[str, float]]
 
@@ -56,7 +58,7 @@ class Fake:
     def clock(self) -> float:
         return self.now
 
-    async def chat(self, request: Request) -> JSONResponse:
+    async def chat(self, request: Request) -> Response:
         body = await request.json()
         if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
             return JSONResponse({"error": {"message": "no key"}}, 401)
@@ -69,15 +71,36 @@ class Fake:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
-            arm, draft_len = body["paceline"]["arm"], body["paceline"]["draft_len"]
+            arm, draft_len = body["paceline"]["arm"], body["paceline"].get("draft_len", PACE)
             if arm not in self.knows and arm != "none":
                 return JSONResponse({"error": {"message": f"unknown arm {arm!r}"}}, 400)
             answer = self.decode(body, arm, 0 if arm == "none" else draft_len)
             await asyncio.sleep(self.delay_seconds)
+            if body.get("stream"):
+                return StreamingResponse(
+                    self.events(self.body(body, arm, draft_len, answer)),
+                    media_type="text/event-stream",
+                )
             self.now += answer["seconds"]
             return JSONResponse(self.body(body, arm, draft_len, answer))
         finally:
             self.at_once -= 1
+
+    async def events(self, whole: dict[str, Any]) -> AsyncIterator[bytes]:
+        """The answer as a stream: its first word, the rest, its usage."""
+        choice, told = whole["choices"][0], whole["usage"]["paceline"]
+        words = choice["message"]["content"].partition(" ")
+        for seconds, piece in zip(
+            (told["prefill_seconds"], told["decode_seconds"]),
+            (words[0], words[1] + words[2]),
+            strict=True,
+        ):
+            self.now += seconds
+            yield event({"choices": [{"index": 0, "delta": {"content": piece}}], "usage": None})
+        end = {"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}
+        yield event({"choices": [end], "usage": None})
+        yield event({"choices": [], "usage": whole["usage"]})
+        yield b"data: [DONE]\n\n"
 
     def decode(self, body: Mapping[str, Any], arm: str, draft_len: int) -> dict[str, Any]:
         prompt = body["messages"][-1]["content"]
@@ -221,6 +244,10 @@ class Language:
             words[0], words[1] = words[1], words[0]
             scores[1] = -0.5 - min(gap, 0.125)
         return list(zip(words, scores, strict=True))
+
+
+def event(chunk: Mapping[str, Any]) -> bytes:
+    return b"data: " + json.dumps(chunk).encode() + b"\n\n"
 
 
 def entry(word: str, ranked: Ranked, top: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from scipy import optimize, stats
 
 from evaluation.parity import Parity
 from evaluation.report import PromptFacts, Report, RequestFigures
-from evaluation.samples import Conditions
+from evaluation.samples import Conditions, SpeedBlock
 from speculation.records import Counts
 
 ROUNDS = 32  # a request; with 4 drafted and half of them kept, 60 to 70 tokens
@@ -90,7 +90,7 @@ def report(
     """`arms` on the same prompts, with plain decoding beside them."""
     rng = np.random.default_rng(seed)
     facts = tuple(
-        PromptFacts(f"p{place}", f"{place:064x}", tasks[place % len(tasks)], "en")
+        PromptFacts(f"p{place}", f"{place:064x}", f"{place:064x}", tasks[place % len(tasks)], "en")
         for place in range(prompts)
     )
     shared = rng.standard_normal(prompts)
@@ -105,11 +105,28 @@ def report(
         pace = FORWARD_SECONDS * (1.0 if name == "none" else speed)
         for fact, count in zip(facts, counts, strict=True):
             parity = None if name == "none" else EQUAL
-            requests.append(figures("batched", name, fact.id, 0, count, pace, parity))
+            requests.append(figures("acceptance", name, fact.id, 0, count, pace, parity))
         for place, (fact, count) in enumerate(zip(alone, counts, strict=False)):
             slowed = pace * float(rng.uniform(0.95, 1.05))
-            requests.append(figures("alone", name, fact.id, place // 2, count, slowed, None))
-    return Report(conditions((*arms, "none"), prompts, draft_len), "words", facts, tuple(requests))
+            requests.append(figures("speed", name, fact.id, place // 2, count, slowed, None))
+    return Report(
+        conditions((*arms, "none"), prompts, draft_len),
+        "words",
+        facts,
+        tuple(requests),
+        speed_blocks(requests),
+        errors=dict.fromkeys((*arms, "none"), 0),
+    )
+
+
+def speed_blocks(requests: Sequence[RequestFigures]) -> tuple[SpeedBlock, ...]:
+    """The blocks of speed runs of one request at a time: each takes what its requests do."""
+    seconds: dict[tuple[str, int], float] = {}
+    for request in requests:
+        if request.run == "speed":
+            place = request.arm, request.block
+            seconds[place] = seconds.get(place, 0.0) + request.seconds
+    return tuple(SpeedBlock(arm, 0.0, 1, block, took) for (arm, block), took in seconds.items())
 
 
 def figures(
@@ -126,6 +143,8 @@ def figures(
         run,
         arm,
         prompt,
+        0.0,
+        1 if run == "speed" else 8,
         block,
         "stop",
         counts,
@@ -133,6 +152,7 @@ def figures(
         0,
         counts.emitted,
         seconds + 0.1,
+        0.1 + forward_seconds if run == "speed" else None,
         0.0,
         0.1,
         seconds,
@@ -150,9 +170,11 @@ def conditions(arms: Sequence[str], prompts: int, draft_len: int) -> Conditions:
         speed_prompts=max(8, prompts // 4),
         draft_len=draft_len,
         max_tokens=128,
-        temperature=0.0,
+        speed_draft_len=None,
+        temperatures=(0.0,),
         seed=0,
         concurrency=8,
+        speed_concurrencies=(1,),
         block_prompts=2,
         engine="synthetic",
         machine="none",

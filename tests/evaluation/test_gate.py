@@ -24,7 +24,7 @@ def finding(verdict: Verdict, rule: str) -> Finding:
     return next(found for found in verdict.findings if found.rule == rule)
 
 
-def changed(measured: Report, arm: str, change: Change, *, run: str = "batched") -> Report:
+def changed(measured: Report, arm: str, change: Change, *, run: str = "acceptance") -> Report:
     return replace(
         measured,
         requests=tuple(change(r) if (r.arm, r.run) == (arm, run) else r for r in measured.requests),
@@ -153,7 +153,7 @@ def test_texts_that_part_where_rounding_cannot_explain_it_are_a_serving_bug(
     gap: float | None,
 ) -> None:
     measured = changed(report(ARMS, seed=1), "candidate", part(gap, 0.5, 2))
-    measured = changed(measured, "none", baseline(0.97), run="alone")
+    measured = changed(measured, "none", baseline(0.97), run="speed")
     found = finding(judge(measured, POLICY), "parity")
     assert found.phase is Phase.FAIL
     assert "serving bug and not to a bad draft" in found.statement
@@ -162,13 +162,13 @@ def test_texts_that_part_where_rounding_cannot_explain_it_are_a_serving_bug(
 
 def test_few_odd_texts_no_further_from_plain_than_plain_from_itself_are_parity() -> None:
     measured = changed(report(ARMS, seed=1), "candidate", part(0.9, 0.99, 8))
-    measured = changed(measured, "none", baseline(0.999), run="alone")
+    measured = changed(measured, "none", baseline(0.999), run="speed")
     assert finding(judge(measured, POLICY), "parity").phase is Phase.PASS
 
 
 def test_a_few_very_different_texts_do_not_pass_parity() -> None:
     measured = changed(report(ARMS, seed=1), "candidate", part(3.0, 0.4, 16))
-    measured = changed(measured, "none", baseline(1.0), run="alone")
+    measured = changed(measured, "none", baseline(1.0), run="speed")
     assert finding(judge(measured, POLICY), "parity").phase is not Phase.PASS
 
 
@@ -186,7 +186,7 @@ def one_prompt(measured: Report) -> Report:
 
 
 def not_a_number(measured: Report) -> Report:
-    return changed(measured, "none", lambda r: replace(r, seconds=math.nan), run="alone")
+    return changed(measured, "none", lambda r: replace(r, seconds=math.nan), run="speed")
 
 
 def never_drafted(measured: Report) -> Report:
@@ -223,7 +223,7 @@ def plain_drafts(measured: Report) -> Report:
 
 
 def no_speed_runs(measured: Report) -> Report:
-    return replace(measured, requests=tuple(r for r in measured.requests if r.run != "alone"))
+    return replace(measured, requests=tuple(r for r in measured.requests if r.run != "speed"))
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ PROMPTS = [
 FEW = PROMPTS[:8]
 FIRST_PAIR = ("candidate", "ngram", "none")
 POLICY = Policy(prompts=24)
+GREETINGS, WARM_UP = 4, 4 * 2  # requests that are no samples: one an arm; a block an arm
 
 
 def measured(
@@ -33,7 +34,7 @@ def measured(
     prompts: list[Prompt] = PROMPTS,
     *,
     arms: tuple[str, ...] = ARMS,
-    temperature: float = 0.0,
+    temperatures: tuple[float, ...] = (0.0,),
 ) -> Measurement:
     return measure(
         fake.url,
@@ -42,22 +43,23 @@ def measured(
         draft_len=4,
         max_tokens=64,
         journal=journal,
-        temperature=temperature,
+        temperatures=temperatures,
         concurrency=6,
         speed_prompts=8,
         clock=fake.clock,
+        sleep=lambda seconds: None,
     )
 
 
 def test_every_arm_is_measured_on_the_same_prompts_and_the_truth_comes_out(tmp_path: Path) -> None:
-    fake = Fake(KNOWS)
+    fake = Fake(KNOWS, delay_seconds=0.02)  # long enough for six to be there at once
     with serving(fake):
         measurement = measured(fake, tmp_path / "journal.jsonl")
     report = report_of(measurement)
     for arm in ("candidate", "incumbent", "ngram", "none"):
         assert [r.prompt for r in report.of(arm)] == [prompt.id for prompt in PROMPTS]
-    assert len(report.of("candidate", "alone")) == len(report.of("none", "alone")) == 8
-    assert not report.of("ngram", "alone")
+    assert len(report.of("candidate", "speed")) == len(report.of("none", "speed")) == 8
+    assert len(report.of("ngram", "speed")) == 8
     found = pool([request.counts for request in report.of("candidate")])
     assert found.acceptance == pytest.approx(0.7, abs=0.05)  # 1,100 tokens: 3 standard errors
     assert fake.most_at_once == 6
@@ -76,35 +78,31 @@ def test_the_order_of_the_arms_is_reversed_from_block_to_block(tmp_path: Path) -
         measured(fake, tmp_path / "journal.jsonl", FEW)
     stored = (tmp_path / "journal.jsonl").read_text()
     lines = [json.loads(line) for line in stored.splitlines()]
-    alone = [(line["block"], line["arm"]) for line in lines[1:] if line["run"] == "alone"]
+    alone = [(line["block"], line["arm"]) for line in lines[1:] if line["run"] == "speed"]
     order = list(dict.fromkeys(alone))
-    assert order[:6] == [
-        (0, "candidate"),
-        (0, "incumbent"),
-        (0, "none"),
-        (1, "none"),
-        (1, "incumbent"),
-        (1, "candidate"),
-    ]
+    arms = ["candidate", "incumbent", "ngram", "none"]
+    assert order[:8] == [*((0, arm) for arm in arms), *((1, arm) for arm in reversed(arms))]
 
 
 def test_a_killed_measurement_goes_on_where_it_was(tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
-    with (
-        serving(Fake(KNOWS, refuse_after=30)) as dying,
-        pytest.raises(MeasurementError, match="refused with 503.*shutting down"),
-    ):
-        measured(dying, journal, FEW)
+    with serving(Fake(KNOWS, refuse_after=30)) as dying:
+        cut = measured(dying, journal, FEW)
+    assert cut.incomplete is not None
+    assert "refused with 503" in cut.incomplete
+    assert "shutting down" in cut.incomplete
     with journal.open("ab") as stored:
-        stored.write(b'{"run": "batched", "arm": "cand')  # killed while writing
-    kept = len(journal.read_text().splitlines()) - 2
+        stored.write(b'{"run": "acceptan')  # killed while writing
+    kept = sum('"run": "acceptance"' in line for line in journal.read_text().splitlines())
     assert kept >= 20
     with serving(Fake(KNOWS)) as fake:
         again = report_of(measured(fake, journal, FEW))
-        total = 4 * 8 + 3 * 8
-        assert fake.answered == total - kept + 4  # and one greeting an arm
+        total = 4 * 8 + 4 * 8
+        assert fake.answered == total - kept + GREETINGS + WARM_UP
         assert report_of(measured(fake, journal, FEW)) == again
-        assert fake.answered == total - kept + 4 + 4
+        assert fake.answered == total - kept + GREETINGS + WARM_UP + GREETINGS
+    assert again.incomplete is None
+    assert sum(again.errors.values()) == 4  # those that the dying one failed are not forgotten
 
 
 def test_a_block_of_the_speed_runs_that_was_cut_in_two_is_measured_as_a_whole(
@@ -118,8 +116,8 @@ def test_a_block_of_the_speed_runs_that_was_cut_in_two_is_measured_as_a_whole(
         journal.write_text("".join(lines[:-3]))  # half of the last block is gone
         before = fake.answered
         report = report_of(measured(fake, journal, FEW))
-    assert fake.answered - before == 4 + 6
-    assert len(report.of("none", "alone")) == 8
+    assert fake.answered - before == GREETINGS + WARM_UP + 4 * 2
+    assert len(report.of("none", "speed")) == 8
 
 
 def test_samples_of_another_candidate_are_put_aside_not_mixed(tmp_path: Path) -> None:
@@ -130,7 +128,7 @@ def test_samples_of_another_candidate_are_put_aside_not_mixed(tmp_path: Path) ->
         fake.pairs["candidate"] = "p-another"
         before = fake.answered
         report = report_of(measured(fake, journal, FEW))
-    assert fake.answered - before == 4 + 4 * 8 + 3 * 8
+    assert fake.answered - before == GREETINGS + WARM_UP + 4 * 8 + 4 * 8
     assert report.conditions.pairs["candidate"] == "p-another"
     assert len(list(tmp_path.glob("journal.jsonl.of-*"))) == 1
 
@@ -168,18 +166,15 @@ def test_a_server_that_lies_about_its_counts_is_a_fault(tmp_path: Path) -> None:
         measured(fake, tmp_path / "journal.jsonl")
 
 
-def test_a_pair_swapped_midway_is_a_fault(tmp_path: Path) -> None:
+def test_a_pair_swapped_midway_ends_the_measurement_with_the_reason(tmp_path: Path) -> None:
     fake = Fake(KNOWS)
 
     def swap(done: int, total: int, what: str) -> None:
         if done == 30:
             fake.pairs["candidate"] = fake.pairs["none"] = "p-another"
 
-    with (
-        serving(fake),
-        pytest.raises(MeasurementError, match="swapped during the measurement"),
-    ):
-        measure(
+    with serving(fake):
+        cut = measure(
             fake.url,
             PROMPTS,
             draft_len=4,
@@ -187,6 +182,11 @@ def test_a_pair_swapped_midway_is_a_fault(tmp_path: Path) -> None:
             journal=tmp_path / "journal.jsonl",
             progress=swap,
         )
+    assert "swapped during the measurement" in (cut.incomplete or "")
+    assert len(cut.samples) >= 30
+    verdict = judge(report_of(cut), POLICY)
+    assert verdict.phase is Phase.INCONCLUSIVE
+    assert "swapped during the measurement" in verdict.sentence
 
 
 def test_a_hanging_server_is_a_fault_with_the_reason() -> None:
@@ -258,8 +258,8 @@ def test_progress_ends_at_the_total(tmp_path: Path) -> None:
             journal=tmp_path / "journal.jsonl",
             progress=lambda done, total, what: seen.append((done, total)),
         )
-    assert seen[-1] == (28, 28)
-    assert [done for done, _ in seen] == list(range(29))
+    assert seen[-1] == (32, 32)
+    assert [done for done, _ in seen] == list(range(33))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -279,7 +279,7 @@ def test_a_broken_speculative_path_never_passes_parity(fault: str, tmp_path: Pat
 def test_at_a_temperature_plain_with_other_seeds_is_the_baseline(tmp_path: Path) -> None:
     with serving(Fake(KNOWS)) as fake:
         report = report_of(
-            measured(fake, tmp_path / "journal.jsonl", arms=FIRST_PAIR, temperature=0.7)
+            measured(fake, tmp_path / "journal.jsonl", arms=FIRST_PAIR, temperatures=(0.7,))
         )
     assert len(report.of("none", "again")) == 24
     parity = next(f for f in judge(report, POLICY).findings if f.rule == "parity")
@@ -300,7 +300,7 @@ def test_a_report_holds_no_text_and_comes_back_from_disk_as_it_was(tmp_path: Pat
     report.write(tmp_path / "report.json")
     stored = (tmp_path / "report.json").read_text()
     assert "w1" not in stored
-    assert "question" not in stored
+    assert "question 0" not in stored
     assert Report.read(tmp_path / "report.json") == report
     assert Report.read(tmp_path / "report.json").digest == report.digest
 
