@@ -105,7 +105,11 @@ def settle(
     if newest != plan["version"]:
         why = f"release {newest} came meanwhile and supersedes release {plan['version']}"
         return {**base, "statement": f"pair {version} is left as a candidate: {why}"}
-    return {**base, **move_champion(settings, pairing, version, expect=plan["champion"])}
+    champion = store(settings).champion(pairing)
+    judged_against = plan["champion"]
+    if champion is not None and champion.stands_in and champion.release == plan["release"]:
+        judged_against = champion.version  # it came meanwhile, and was to serve until this one came
+    return {**base, **move_champion(settings, pairing, version, expect=judged_against)}
 
 
 def _figures(row: Mapping[str, Any], prefix: str) -> dict[str, float]:

@@ -6,10 +6,10 @@ nothing of Prefect and of what was done before; flows/retrain.py puts both aroun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from configuration.prompts import read_prompts
 from configuration.settings import Pairing, Settings
@@ -19,6 +19,9 @@ from flows.lineage import learned, write_lineage
 from flows.steps import file_digest
 from flows.trial import run_trial
 from speculation.records import Finding, Phase, Prompt, Verdict
+
+if TYPE_CHECKING:
+    from registry.store import PairVersion
 
 Progress = Callable[[int, int, str], None]
 LOOK_PROMPTS = 8  # enough to see a fall; the whole measurement comes later
@@ -30,9 +33,38 @@ def look(
 ) -> dict[str, Any]:
     """What there is to begin with: the target, the old draft and how it does here, the choice.
 
-    Raises ValueError for a release that is unknown or whose folder changed.
+    Raises as `begin` does.
     """
     from registry.compatibility import compare
+
+    plan = begin(settings, pairing, release)
+    if line.draft != "head":
+        why = "the pairing asks for this kind"
+        return {**plan, "choice": line.draft, "draft": line.draft, "why": why}
+    pairs = store(settings).pairs(pairing)
+    parent = last_with_weights(pairs, plan["champion"])
+    if line.initial_draft and not any(pair.promoted and not pair.stands_in for pair in pairs):
+        given = str(settings.path(line.initial_draft))
+        why = "the pairing brings the first release's draft"
+        return {**plan, "choice": "given", "draft": given, "why": why}
+    old = None if parent is None else fetched(settings, parent, work / "parent")
+    compatible = old is not None and compare(Path(plan["target"]), old).ok
+    if parent is not None and old is not None and compatible:
+        plan |= {"parent": parent.pair_id, "parent_draft": str(old)}
+        # What stands in passed on this release, and how much it lost on it is not known by that.
+        whole = last_with_weights([p for p in pairs if not p.stands_in], plan["champion"])
+        plan |= {"before": None if whole is None else whole.figure("acceptance")}
+        if parent.release != release or parent.stands_in:
+            target = Path(plan["target"])
+            plan |= {"now": _look_at(settings, line, target, old, work / "look", progress)}
+    return {**plan, **_chosen(line, plan, compatible)}
+
+
+def begin(settings: Settings, pairing: str, release: str) -> dict[str, Any]:
+    """The release as it is registered and lies there, and the champion; nothing chosen yet.
+
+    Raises ValueError for a release that is unknown or whose folder changed.
+    """
     from registry.fingerprint import fingerprint
 
     registry = store(settings)
@@ -46,28 +78,23 @@ def look(
             "changed in place; put it back, or release what is there now"
         )
     champion = registry.champion(pairing)
-    plan: dict[str, Any] = {
+    return {
         "champion": None if champion is None else champion.version,  # what this is judged against
         **{"target": str(target), "release": release, "version": found.version},
         **{"draft": None, "parent": None, "parent_draft": None, "before": None, "now": None},
     }
-    if line.draft != "head":
-        why = "the pairing asks for this kind"
-        return {**plan, "choice": line.draft, "draft": line.draft, "why": why}
-    if champion is None and line.initial_draft:
-        given = str(settings.path(line.initial_draft))
-        why = "the pairing brings the first release's draft"
-        return {**plan, "choice": "given", "draft": given, "why": why}
-    old = None
-    if champion is not None and champion.draft_kind == "head":
-        old = _fetched(settings, pairing, champion.version, work / "parent")
-    compatible = old is not None and compare(target, old).ok
-    if champion is not None and old is not None and compatible:
-        plan |= {"parent": champion.pair_id, "parent_draft": str(old)}
-        plan |= {"before": champion.figure("acceptance")}
-        if champion.release != release:
-            plan |= {"now": _look_at(settings, line, target, old, work / "look", progress)}
-    return {**plan, **_chosen(line, plan, compatible)}
+
+
+def last_with_weights(pairs: Sequence[PairVersion], champion: int | None) -> PairVersion | None:
+    """The pair whose draft the next one starts from: the champion's, or, where that is a draft
+    without weights, of those that were champion the last that was not taken out of service."""
+    served = [
+        pair
+        for pair in pairs
+        if pair.draft_kind == "head"
+        and (pair.version == champion or (pair.promoted and not pair.rolled_back))
+    ]
+    return max(served, key=lambda pair: (pair.version == champion, pair.promoted), default=None)
 
 
 def answers(line: Pairing, settings: Settings, plan: dict[str, Any]) -> dict[str, Any]:
@@ -188,15 +215,12 @@ def _judging(settings: Settings, line: Pairing, known: Set[str]) -> tuple[list[P
     return left, passed_over
 
 
-def _fetched(settings: Settings, pairing: str, version: int, into: Path) -> Path:
-    """The champion's draft out of the registry, verified; RuntimeError where it has just gone."""
+def fetched(settings: Settings, pair: PairVersion, into: Path) -> Path:
+    """The pair's draft out of the registry, verified."""
     from registry import remote
 
-    token = settings.registry_token
-    named = remote.champion(settings.registry_url, pairing, token=token)
-    if named is None or named.version != version:
-        raise RuntimeError(f"{pairing}: v{version} was champion and is not any more: look again")
-    return remote.download(named, into, token=token) / "draft"
+    named = remote.known(settings.registry_url, pair)
+    return remote.download(named, into, token=settings.registry_token) / "draft"
 
 
 def _look_at(

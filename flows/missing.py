@@ -1,6 +1,6 @@
-"""What a pairing lacks, from what is released, registered and served: a pure function.
+"""What a pairing lacks, from what is released, registered and served: pure functions.
 
-Level-triggered: it looks at how things are and never at what happened, so it may be asked at any
+Level-triggered: they look at how things are and never at what happened, so they may be asked at any
 time and any number of times.
 """
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from registry.versions import PREVIOUS
 
 if TYPE_CHECKING:
+    from configuration.settings import Pairing
     from registry.store import PairVersion, ReleaseVersion
 
 Missing = tuple[str, dict[str, Any], str, str]  # flow, parameters, key, why
@@ -19,26 +20,80 @@ Missing = tuple[str, dict[str, Any], str, str]  # flow, parameters, key, why
 
 def missing(
     pairing: str,
+    line: Pairing,
     releases: Sequence[ReleaseVersion],
     pairs: Sequence[PairVersion],
     champion: PairVersion | None,
+    *,
+    now: float,  # seconds since the epoch
 ) -> list[Missing]:
     """What to start. Only the newest release counts: an older one was superseded."""
     if not releases:
         return []
     newest = max(releases, key=lambda release: release.version)
-    digest = newest.digest
-    if champion is not None and champion.release == digest:
-        return []
-    made = [pair for pair in pairs if pair.release == digest]
-    passed = [pair.version for pair in made if pair.passed and not pair.rolled_back]
-    if made and not passed:  # not good enough: a person or an alarm says what comes next
-        return []
-    parameters = {"pairing": pairing, "release": digest}
-    why = f"release {newest.version} has no pair"
+    parameters = {"pairing": pairing, "release": newest.digest}
+    found: list[Missing] = []
+    if why := waits_no_more(line, newest, pairs, champion, now=now):
+        found.append(("go_live", {**parameters, "why": why}, live_key(pairing, newest.digest), why))
+        if line.on_release == "at_once":  # its trial comes before the making of a draft, which
+            return found  # takes the machine for long
+    if why := lacks_a_draft(newest, pairs, champion):
+        found.append(("retrain", parameters, f"retrain:{pairing}:{newest.digest}", why))
+    return found
+
+
+def live_key(pairing: str, digest: str) -> str:
+    """The name of the work of having a release served before its own draft is made."""
+    return f"go_live:{pairing}:{digest}"
+
+
+def waits_no_more(
+    line: Pairing,
+    newest: ReleaseVersion,
+    pairs: Sequence[PairVersion],
+    champion: PairVersion | None,
+    *,
+    now: float,
+) -> str:
+    """Why the newest release is to go live without a draft of its own; empty while it is not.
+
+    It waits for its draft for `max_wait_hours` at most, not at all where it is to go live at once,
+    and no longer where what was made for it is not good enough: nothing else is under way then.
+    """
+    if champion is not None and champion.release == newest.digest:
+        return ""
+    if line.on_release == "at_once":
+        return 'because on_release = "at_once"'
+    waited = now - newest.registered
+    if waited >= line.max_wait_hours * 3600:
+        return f"because it waited {waited / 3600:.1f} hours for its draft (max_wait_hours)"
+    own = _own(pairs, newest.digest)
+    if own and not any(pair.passed for pair in own):
+        last = max(own, key=lambda pair: pair.version)
+        return f"because its own draft, v{last.version}, is not promoted ({last.verdict})"
+    return ""
+
+
+def lacks_a_draft(
+    newest: ReleaseVersion, pairs: Sequence[PairVersion], champion: PairVersion | None
+) -> str:
+    """Why a retrain for the newest release is due; empty where it is not."""
+    serving = champion is not None and champion.release == newest.digest
+    if champion is not None and serving and not champion.stands_in:
+        return ""
+    own = _own(pairs, newest.digest)
+    passed = [pair.version for pair in own if pair.passed and not pair.rolled_back]
+    if own and not passed:  # not good enough: a person or an alarm says what comes next
+        return ""
     if passed:  # the retrain knows which champion it was judged against; done, it is not run again
-        why = f"pair {max(passed)} passed for release {newest.version} and is not the champion"
-    return [("retrain", parameters, f"retrain:{pairing}:{digest}", why)]
+        what = f"pair {max(passed)} passed for release {newest.version}"
+        return f"{what} and is not the champion"
+    return f"release {newest.version} has no pair{' of its own' if serving else ''}"
+
+
+def _own(pairs: Sequence[PairVersion], digest: str) -> list[PairVersion]:
+    """The pairs that were made for a release, not what stands in until then."""
+    return [pair for pair in pairs if pair.release == digest and not pair.stands_in]
 
 
 def concluded(
@@ -49,10 +104,10 @@ def concluded(
     A retrain that was killed between its last write to the registry and its own last marker is
     never started again, since nothing is missing: this says what it would have said.
     """
-    if champion is not None and champion.release == digest:
+    if champion is not None and champion.release == digest and not champion.stands_in:
         what = f"v{champion.version} is champion"
         return _outcome(champion, promoted=True, statement=what)
-    made = [pair for pair in pairs if pair.release == digest]
+    made = _own(pairs, digest)
     served = [pair for pair in made if pair.promoted or PREVIOUS in pair.aliases]
     if served:
         what = f"v{served[0].version} was champion"

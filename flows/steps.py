@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+LOOK_SECONDS = 1.0  # between two looks at a lock that is waited for with a limit
 PROGRESS = "progress.json"  # in a work folder: how far the step that runs there is
 
 
@@ -83,11 +84,14 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def alone(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+def alone(
+    path: Path, waiting: Callable[[], None] = lambda: None, *, seconds: float | None = None
+) -> Iterator[None]:
     """One process at a time; the system frees the lock with its holder, however that ends.
 
     Heavy work of one home queues here: two that compute at once take more than twice as long.
-    `waiting` is called once when somebody else holds the lock.
+    `waiting` is called once when somebody else holds the lock. TimeoutError where it is held for
+    `seconds` more.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as held:
@@ -95,5 +99,19 @@ def alone(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[No
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             waiting()
-            fcntl.flock(held, fcntl.LOCK_EX)
+            _wait(held.fileno(), seconds)
         yield
+
+
+def _wait(held: int, seconds: float | None) -> None:
+    if seconds is None:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        return
+    end = time.monotonic() + seconds
+    while True:  # a lock with a time limit is not to be had from the system
+        try:
+            return fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() >= end:
+                raise TimeoutError(f"another computes here since {seconds:g} s and more") from None
+            time.sleep(min(LOOK_SECONDS, seconds))

@@ -4,6 +4,7 @@ a minute and never a release. Also carries the alarm outbox to Prefect."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -25,10 +26,10 @@ def watch() -> dict[str, Any]:
     registry = store(found)
     wanted: list[tuple[str, dict[str, Any], str]] = []
     rows = []
-    for name in found.pairings:
+    for name, line in found.pairings.items():
         releases, pairs = registry.releases(name), registry.pairs(name)
-        champion = registry.champion(name)
-        for action, parameters, key, why in missing(name, releases, pairs, champion):
+        champion, now = registry.champion(name), time.time()
+        for action, parameters, key, why in missing(name, line, releases, pairs, champion, now=now):
             wanted.append((action, parameters, key))
             rows.append({"pairing": name, "action": action, "why": why, "key": key})
     under_way = {}

@@ -21,6 +21,7 @@ from prefect.flows import Flow
 from prefect.types.entrypoint import EntrypointType
 
 from flows.bounds import WORKER
+from flows.go_live import go_live
 from flows.promote import promote
 from flows.respond import respond
 from flows.retrain import retrain
@@ -45,7 +46,7 @@ def main() -> None:
         print(f"marked Crashed: {crashed or 'nothing'}; missed runs of watch: {missed}", flush=True)
     serve(
         _deployment(watch, timedelta(seconds=arguments.watch_seconds)),
-        *(_deployment(flow) for flow in (retrain, promote, respond)),
+        *(_deployment(flow) for flow in (go_live, retrain, promote, respond)),
         limit=AT_ONCE,
     )
 

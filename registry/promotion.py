@@ -23,10 +23,9 @@ from registry.versions import (
     PREVIOUS,
     PROMOTED,
     ROLLED_BACK,
+    WITHOUT_WEIGHTS,
     PairVersion,
 )
-
-WITHOUT_WEIGHTS = ("ngram", "none")
 
 
 class Outcome(StrEnum):

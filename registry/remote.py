@@ -36,6 +36,7 @@ from registry.versions import (
     PAIR_ID,
     RELEASE,
     VERDICT,
+    PairVersion,
     check_name,
 )
 from speculation.records import Phase
@@ -106,6 +107,21 @@ def champion(
         verdict=tags.get(VERDICT, ""),
         forced=tags.get(FORCED, ""),
         model_id=source.group(1),
+    )
+
+
+def known(url: str, pair: PairVersion) -> RemotePair:
+    """A pair that the store at `url` told of."""
+    return RemotePair(
+        url=url.rstrip("/"),
+        pairing=pair.pairing,
+        version=pair.version,
+        pair_id=pair.pair_id,
+        release=pair.release,
+        draft_kind=pair.draft_kind,
+        verdict=pair.verdict,
+        forced=pair.forced,
+        model_id=pair.model_id,
     )
 
 

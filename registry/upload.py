@@ -34,6 +34,7 @@ from registry.versions import (
     UNJUDGED,
     URI,
     VERDICT,
+    WITHOUT_WEIGHTS,
     PairVersion,
     ReleaseVersion,
     target_name,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
 NOTE = "mlflow.note.content"  # MLflow's tag for a run's and a logged model's page
 EXTERNAL = "mlflow.model.isExternal"  # MLflow's tag: the weights are not here
-WITHOUT_WEIGHTS = ("ngram", "none")
 PARAM_CHARACTERS = 500  # a recipe's value beyond it is no setting
 SHOWN_FOLDERS = ("report", "training")  # also put on the run, whose page shows pictures
 

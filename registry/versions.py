@@ -17,6 +17,8 @@ PAIR_ID, RELEASE, URI = "paceline.pair_id", "paceline.release", "paceline.uri"
 DRAFT_KIND, VERDICT, SIZE = "paceline.draft_kind", "paceline.verdict", "paceline.size"
 REPORT = "paceline.report"
 PROMOTED, FORCED, ROLLED_BACK = "paceline.promoted", "paceline.forced", "paceline.rolled_back"
+STANDS_IN = "paceline.stands_in"  # on a pair that serves a release until its own draft is made
+WITHOUT_WEIGHTS = ("ngram", "none")  # kinds of draft that need no making
 SHOWN_METRICS = ("acceptance", "acceptance_length", "speedup")  # tags that make lists useful
 UNJUDGED = "UNJUDGED"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -63,6 +65,11 @@ class PairVersion:
     def rolled_back(self) -> str:
         """Why it was taken out of service; empty when it was not."""
         return self.tags.get(ROLLED_BACK, "")
+
+    @property
+    def stands_in(self) -> str:
+        """Why a release went live with it before its own draft was made; empty for its own."""
+        return self.tags.get(STANDS_IN, "")
 
     @property
     def promoted(self) -> str:

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from flows.missing import concluded, missing
-from registry.versions import CHAMPION, PREVIOUS, ROLLED_BACK, PairVersion, ReleaseVersion
+from typing import Any
+
+import pytest
+
+from configuration.settings import Pairing
+from flows import missing as module
+from flows.missing import concluded
+from registry.versions import (
+    CHAMPION,
+    PREVIOUS,
+    ROLLED_BACK,
+    STANDS_IN,
+    PairVersion,
+    ReleaseVersion,
+)
 
 OLD, NEW = "a" * 64, "b" * 64
+HOUR = 3600.0
 
 
 def release(version: int, digest: str) -> ReleaseVersion:
     return ReleaseVersion("line", version, digest, f"/targets/{version}", "m-1", 0.0)
+
+
+def missing(*state: Any, line: Pairing | None = None, now: float = HOUR) -> list[module.Missing]:
+    """An hour after everything was released, which is no reason by itself to go live."""
+    return module.missing(state[0], line or Pairing(), *state[1:], now=now)
 
 
 def pair(
@@ -52,9 +71,49 @@ def test_a_pair_that_passed_and_is_not_champion_is_left_to_its_own_retrain() -> 
     assert (flow, parameters["release"], key) == ("retrain", NEW, f"retrain:line:{NEW}")
 
 
-def test_a_release_whose_pair_failed_waits_for_a_person() -> None:
-    pairs = [pair(1, OLD, "FAIL")]
-    assert missing("line", [release(1, OLD)], pairs, None) == []
+@pytest.mark.parametrize("verdict", ["FAIL", "INCONCLUSIVE"])
+def test_a_release_whose_pair_is_not_promoted_goes_live_without_and_is_not_retrained(
+    verdict: str,
+) -> None:
+    pairs = [pair(1, OLD, verdict)]
+    ((flow, parameters, key, why),) = missing("line", [release(1, OLD)], pairs, None)
+    assert (flow, key) == ("go_live", f"go_live:line:{OLD}")
+    assert parameters == {"pairing": "line", "release": OLD, "why": why}
+    assert why == f"because its own draft, v1, is not promoted ({verdict})"
+    stands = pair(2, OLD, "UNJUDGED", CHAMPION, tags={STANDS_IN: why})
+    assert missing("line", [release(1, OLD)], [*pairs, stands], stands) == []
+
+
+def test_with_its_pair_a_release_waits_as_long_as_it_may_and_goes_on_being_retrained() -> None:
+    champion = pair(1, OLD, "PASS", CHAMPION)
+    state = "line", [release(1, OLD), release(2, NEW)], [champion], champion
+    line = Pairing(max_wait_hours=2)
+    assert [flow for flow, *_ in missing(*state, line=line, now=2 * HOUR - 1)] == ["retrain"]
+    found = missing(*state, line=line, now=2 * HOUR)
+    assert [flow for flow, *_ in found] == ["go_live", "retrain"]
+    assert found[0][3] == "because it waited 2.0 hours for its draft (max_wait_hours)"
+
+
+def test_at_once_a_release_does_not_wait_and_its_draft_is_made_when_it_serves() -> None:
+    line = Pairing(on_release="at_once")
+    champion = pair(1, OLD, "PASS", CHAMPION)
+    releases = [release(1, OLD), release(2, NEW)]
+    ((flow, _, _, why),) = missing("line", releases, [champion], champion, line=line, now=0.0)
+    assert (flow, why) == ("go_live", 'because on_release = "at_once"')
+    stands = pair(2, NEW, "UNJUDGED", CHAMPION, tags={STANDS_IN: why})
+    pairs = [stands, champion]
+    ((flow, parameters, _, why),) = missing("line", releases, pairs, stands, line=line)
+    assert (flow, parameters["release"]) == ("retrain", NEW)
+    assert why == "release 2 has no pair of its own"
+    own = pair(3, NEW, "PASS", CHAMPION)
+    assert missing("line", releases, [own, *pairs], own, line=line) == []
+
+
+def test_the_old_draft_that_stands_in_is_not_taken_for_the_releases_own() -> None:
+    stands = pair(2, NEW, "PASS", CHAMPION, tags={STANDS_IN: "until its own is made"})
+    ((flow, *_),) = missing("line", [release(2, NEW)], [stands], stands)
+    assert flow == "retrain"
+    assert concluded(NEW, [stands], stands) is None
 
 
 def test_a_pair_that_was_rolled_back_is_not_promoted_again() -> None:

@@ -76,7 +76,9 @@ def test_a_champion_that_came_between_look_and_settle_stays(settings: Settings) 
     assert champion is not None
     assert champion.version == 2, "the alias is where the other one put it"
 
-    ((flow, _, key, _),) = missing("line", store.releases("line"), store.pairs("line"), champion)
+    ((flow, _, key, _),) = missing(
+        "line", LINE, store.releases("line"), store.pairs("line"), champion, now=0.0
+    )
     assert (flow, key) == ("retrain", f"retrain:line:{plan['release']}"), (
         "the work that has ended with this outcome, which is never started again"
     )

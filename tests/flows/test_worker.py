@@ -40,6 +40,7 @@ def test_the_watch_flow_runs_each_minute_and_the_others_when_they_are_asked_for(
     }
     assert every == {
         "watch": [timedelta(seconds=seconds)],
+        "go_live": [],
         "retrain": [],
         "promote": [],
         "respond": [],

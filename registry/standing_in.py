@@ -1,0 +1,65 @@
+"""A release goes live before a draft of its own is made: with a pair without weights.
+
+Such a pair gives the target's own output like any other and needs no making, so nothing has to be
+waited for. It is marked, so that whoever makes drafts still sees one missing. Decides nothing about
+when: that is the pairing's `on_release` and `max_wait_hours`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from registry.door import speaking
+from registry.fingerprint import Release, fingerprint_draft
+from registry.manifest import PairManifest
+from registry.promotion import Outcome, Promotion, promote
+from registry.store import Store
+from registry.versions import STANDS_IN, PairVersion
+
+
+def go_live(
+    store: Store,
+    pairing: str,
+    target: Path,
+    release: Release,
+    kind: str,  # "ngram" or "none"
+    *,
+    why: str,
+) -> Promotion:
+    """Have `release`, which lives in `target`, served with a stand-in for its draft.
+
+    Nothing is changed, and the statement says so, where a pair of this release is champion already
+    or a newer release has come. Asked again after a kill, it goes on. Raises ValueError for another
+    kind or an empty `why`, and what `Store.register_pair` and `promote` raise.
+    """
+    if kind not in ("ngram", "none") or not why.strip():
+        raise ValueError(f"got {kind!r} because of {why!r}, wanted ngram or none, and a reason")
+    before = store.champion(pairing)
+    if before is not None and before.release == release.digest:
+        stands = f"v{before.version} serves release {release.digest[:12]} already"
+        return Promotion(Outcome.ALREADY, stands, before, before)
+    newest = max(store.releases(pairing), key=lambda known: known.version, default=None)
+    if newest is not None and newest.digest != release.digest:
+        came = f"release {newest.version} is newer: {release.digest[:12]} does not go live any more"
+        return Promotion(Outcome.REFUSED, came, before, before)
+    manifest = PairManifest(
+        release=release,
+        release_uri=str(target),
+        draft=fingerprint_draft(kind),
+        context_measured=release.context_configured,  # nothing that could be worse farther out
+    )
+    with tempfile.TemporaryDirectory() as files:
+        made = store.register_pair(
+            pairing, manifest, Path(files), report={}, verdict=None, description=f"Made {why}."
+        )
+    mark(store, made, why)
+    expect = None if before is None else before.version
+    return promote(store, pairing, made.version, expect=expect, force=why)
+
+
+def mark(store: Store, pair: PairVersion, why: str) -> None:
+    """Note that the pair serves its release only until one of its own is made."""
+    with speaking(store.url, f"marking {pair.pairing} v{pair.version}"):
+        number = str(pair.version)
+        store.client.set_model_version_tag(pair.pairing, number, STANDS_IN, why)
