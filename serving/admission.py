@@ -174,7 +174,9 @@ class Admission:
             sampling=sampling,
             stop_ids=loaded.text.stop_ids | ask.stop_ids,
             drafter=loaded.default.name if ask.arm is None else ask.arm,
-            draft_len=loaded.length(ask.draft_len, seeded=sampling.seed is not None),
+            draft_len=loaded.length(
+                ask.draft_len, seeded=sampling.seed is not None, adaptive=ask.adaptive
+            ),
             logprobs=max(ask.top_logprobs, 1) if ask.logprobs else 0,
             adapter=ask.model if ask.model in loaded.adapters else None,
             scope=tenant,

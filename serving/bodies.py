@@ -48,6 +48,7 @@ class Ask:
     top_logprobs: int = 0
     arm: str | None = None  # a trial's
     draft_len: int | None = None  # a trial's
+    adaptive: bool = False  # a trial's: K as the pair adapts it where it serves
     trial_field: bool = False  # `paceline` was in the body
 
     @property
@@ -118,6 +119,11 @@ def _shared(said: Mapping[str, Any], max_tokens: int | None) -> dict[str, Any]:
     if "stream_options" in said and not stream:
         raise BadRequest("stream_options needs stream: true", "stream_options")
     trial = said.get("paceline", {})
+    if trial.get("adaptive") and "draft_len" in trial:
+        raise BadRequest(
+            "paceline.adaptive lets K adapt and paceline.draft_len fixes it: give one",
+            "paceline.adaptive",
+        )
     return {
         "model": said.get("model"),
         "n": said.get("n", 1),
@@ -129,6 +135,7 @@ def _shared(said: Mapping[str, Any], max_tokens: int | None) -> dict[str, Any]:
         "stream_usage": said.get("stream_options", {}).get("include_usage", False),
         "arm": trial.get("arm"),
         "draft_len": trial.get("draft_len"),
+        "adaptive": trial.get("adaptive", False),
         "trial_field": "paceline" in said,
     }
 

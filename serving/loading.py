@@ -72,6 +72,7 @@ class Loaded:
     slots: int
     max_len: int
     adaptive: bool  # K by what it pays, where it is not asked for
+    adapts_if_asked: bool = False  # a trial's: K adapts for requests that say so
     prefix_tokens: int = 0
     version: str | None = None  # the registry's, of a following server
     steered: str | None = None  # the arm that an operator turned to
@@ -106,8 +107,10 @@ class Loaded:
             settings.draft_len,
             settings.max_slots,
             max_len,
-            # What a trial's arms take must not depend on which came first, nor K on their pace.
+            # What a trial's arms take must not depend on which came first, nor K on their pace,
+            # but where the pace itself is to be measured.
             adaptive=settings.adaptive and not settings.trial,
+            adapts_if_asked=settings.adaptive and settings.trial,
             prefix_tokens=0 if settings.trial else settings.prefix_tokens,
             version=version,
             _makes={
@@ -172,13 +175,15 @@ class Loaded:
         """The engine, from whatever thread; None while there is none. To be read only."""
         return self._engine
 
-    def length(self, asked: int | None, *, seeded: bool) -> int | None:
+    def length(self, asked: int | None, *, seeded: bool, adaptive: bool = False) -> int | None:
         """The K that a request's engine is told; None lets it adapt.
 
-        What a seed gives must not depend on the pace of others.
+        What a seed gives must not depend on the pace of others, unless a trial asks for that.
         """
         if asked is not None:
             return asked
+        if adaptive and self.adapts_if_asked:
+            return None
         return None if self.adaptive and not seeded else self.draft_len
 
     def start(self, on_fault: OnFault | None = None) -> None:
@@ -190,7 +195,7 @@ class Loaded:
             drafters,
             default=self.default.name,
             draft_len=self.draft_len,
-            adaptive=self.paced,
+            adaptive=self.paced or self.adapts_if_asked,
             slots=self.slots,
             max_len=self.max_len,
             token_count=self.host.token_count,

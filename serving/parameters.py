@@ -107,7 +107,9 @@ SHARED: Mapping[str, Parameter] = {
         {"include_usage": Flag(), "include_obfuscation": Neutral((False,))},
     ),
     # A trial's: which of its drafts is to be measured, and with which K.
-    "paceline": Inner({"arm": Words(), "draft_len": Whole(0, MOST_DRAFTED)}),
+    "paceline": Inner(
+        {"arm": Words(), "draft_len": Whole(0, MOST_DRAFTED), "adaptive": Flag()},
+    ),
     **SAMPLING,
     **{name: Neutral(values) for name, values in NEUTRAL.items()},
     **{name: Label() for name in LABELS},

@@ -41,7 +41,7 @@ class ServeSettings:
     registry: str | None = None  # MLflow's URL
     registry_token: str | None = field(default=None, repr=False)  # a secret
     draft_len: int = 4  # K: tokens drafted a round
-    adaptive: bool = True  # K by what it pays, from draft_len on; never in a trial
+    adaptive: bool = True  # K by what it pays, from draft_len on; in a trial where asked
     max_slots: int = 8  # sequences that run at once; each costs a row of the caches
     max_context: int = 1024  # tokens of prompt and completion together
     # Tokens of prompt beginnings kept for prompts that begin alike; 0 keeps none, so that nobody

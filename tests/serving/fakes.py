@@ -95,7 +95,7 @@ class FakePair:
         self.restarts()
         self.start()
 
-    def length(self, asked: int | None, *, seeded: bool) -> int | None:
+    def length(self, asked: int | None, *, seeded: bool, adaptive: bool = False) -> int | None:
         return asked if asked is not None else None if self.adaptive and not seeded else 4
 
     def faults(self) -> Mapping[str, Sequence[DrafterFault]]:

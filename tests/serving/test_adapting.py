@@ -59,8 +59,28 @@ def test_a_seed_keeps_the_configured_k_and_a_trial_its_own(adaptive: Served, tri
         assert found["rounds"] > 0
         # Every round but those at the end drafts K: at most K less one are short.
         assert found["drafted"] >= found["rounds"] * k - k * (k - 1) / 2
-    assert not trial.loaded.engine.paces
-    assert trial.client.get("/admin/pair").json()["drafters"]["candidate"]["pace"] is None
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_a_trial_adapts_k_for_the_requests_that_ask_for_it_and_for_no_other(
+    trial: Served, seed: int | None
+) -> None:
+    pace = trial.loaded.engine.paces["candidate"]
+    before = pace._steps
+    usage(trial, paceline={"arm": "candidate"})
+    usage(trial, paceline={"arm": "candidate", "draft_len": 2})
+    assert pace._steps == before
+    found = usage(trial, paceline={"arm": "candidate", "adaptive": True}, seed=seed)
+    assert found["adaptive"]
+    assert pace._steps > before
+    assert not usage(trial, paceline={"arm": "none", "adaptive": True})["drafted"]
+
+
+def test_k_that_is_fixed_and_adapts_in_one_request_is_refused(trial: Served) -> None:
+    both = {"arm": "candidate", "draft_len": 2, "adaptive": True}
+    answer = trial.client.post("/v1/completions", json=BODY | {"paceline": both})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "paceline.adaptive"
 
 
 def test_k_that_cannot_adapt_is_not_said_to(trial: Served) -> None:
