@@ -10,8 +10,8 @@ from evaluation.gate import judge
 from evaluation.parity import Parity
 from evaluation.policy import Policy
 from evaluation.report import Report, RequestFigures
+from evaluation.simulation import Arm, arm_with, report
 from speculation.records import Counts, Finding, Phase, Verdict
-from tests.evaluation.synthetic import Arm, arm_with, report
 
 POLICY = Policy(prompts=64)
 GOOD, OLD, NGRAM = Arm(0.6), Arm(0.35), Arm(0.15)

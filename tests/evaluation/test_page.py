@@ -11,9 +11,9 @@ from evaluation.page import page
 from evaluation.plan import plan
 from evaluation.plots import draw
 from evaluation.policy import Policy, PolicyError
+from evaluation.simulation import Arm, report
 from evaluation.summary import rows, summarise
 from speculation.records import Phase
-from tests.evaluation.synthetic import Arm, report
 from tests.evaluation.test_gate import ARMS, phases
 
 POLICY = Policy(prompts=64)

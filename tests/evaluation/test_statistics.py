@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from evaluation.simulation import Arm, request_counts
 from evaluation.statistics import (
     correlation,
     holm,
@@ -21,7 +22,6 @@ from evaluation.statistics import (
     ratio_of_ratios,
 )
 from speculation.records import Interval
-from tests.evaluation.synthetic import Arm, request_counts
 
 
 def drawn(arm: Arm, prompts: int, seed: int) -> tuple[list[int], list[int]]:

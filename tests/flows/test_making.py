@@ -18,7 +18,7 @@ from flows import making
 from flows.lineage import PROMPTS
 from registry.fingerprint import fingerprint_draft
 from speculation.records import Prompt
-from tests.evaluation.synthetic import Arm, report
+from evaluation.simulation import Arm, report
 from tests.registry import tiny
 
 ASKED = [Prompt(str(n), ({"role": "user", "content": f"fox {n}"},), "a fox") for n in range(40)]

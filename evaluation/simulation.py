@@ -1,20 +1,21 @@
 """Reports made of drawn counts, so that the gate can be asked what it says of a known truth.
 
 A request has its own acceptance, drawn around the arm's mean, and every proposed token is accepted
-with that chance until one is not: tokens of one request are correlated, as they are for real.
+with that chance until one is not: tokens of one request are correlated, as they are for real. How
+easy a prompt is, all arms share in part. Nothing is measured and nothing judged here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from evaluation.parity import Parity
-from evaluation.report import PromptFacts, Report, RequestFigures
+from evaluation.report import PairFacts, PromptFacts, Report, RequestFigures
 from evaluation.samples import Conditions, SpeedBlock
 from speculation.records import Counts
 
@@ -85,6 +86,7 @@ def report(
     draft_len: int = 4,
     alike: float = 0.5,  # how much of a request's luck is its prompt's, and so shared by the arms
     tasks: Sequence[str] = ("docstring",),
+    dead: str | None = None,  # the task on which the candidate has nothing accepted
     speed: float = 1.0,  # seconds of a speculative forward over those of a plain one
 ) -> Report:
     """`arms` on the same prompts, with plain decoding beside them."""
@@ -95,28 +97,65 @@ def report(
     )
     shared = rng.standard_normal(prompts)
     requests: list[RequestFigures] = []
-    alone = facts[: max(8, prompts // 4)]
+    timed = speed_places(prompts)
     for name in (*arms, "none"):
         own = rng.standard_normal(prompts)
         luck = np.sqrt(alike) * shared + np.sqrt(1 - alike) * own
         counts = request_counts(
             arms.get(name, Arm(0.5)), luck, 0 if name == "none" else draft_len, rng
         )
+        if name == "candidate" and dead is not None:
+            counts = [
+                nothing_accepted(count, draft_len) if fact.task == dead else count
+                for fact, count in zip(facts, counts, strict=True)
+            ]
         pace = FORWARD_SECONDS * (1.0 if name == "none" else speed)
         for fact, count in zip(facts, counts, strict=True):
             parity = None if name == "none" else EQUAL
             requests.append(figures("acceptance", name, fact.id, 0, count, pace, parity))
-        for place, (fact, count) in enumerate(zip(alone, counts, strict=False)):
+        for number, place in enumerate(timed):
             slowed = pace * float(rng.uniform(0.95, 1.05))
-            requests.append(figures("speed", name, fact.id, place // 2, count, slowed, None))
+            prompt, count = facts[place].id, counts[place]
+            requests.append(figures("speed", name, prompt, number // 2, count, slowed, None))
     return Report(
         conditions((*arms, "none"), prompts, draft_len),
         "words",
         facts,
         tuple(requests),
         speed_blocks(requests),
+        PairFacts(incompatible=()),
         errors=dict.fromkeys((*arms, "none"), 0),
     )
+
+
+def speed_places(prompts: int) -> list[int]:
+    """Which prompts are timed: a quarter, but 8 at least, evenly spread."""
+    wanted = min(prompts, max(8, prompts // 4))
+    return [number * prompts // wanted for number in range(wanted)]
+
+
+def upto(whole: Report, prompts: int) -> Report:
+    """What had been measured when only the first `prompts` were: of the speed runs whole blocks."""
+    facts = whole.prompts[:prompts]
+    known = {fact.id for fact in facts}
+    cut = {(r.arm, r.block) for r in whole.requests if r.run == "speed" and r.prompt not in known}
+    requests = tuple(
+        r
+        for r in whole.requests
+        if r.prompt in known and not (r.run == "speed" and (r.arm, r.block) in cut)
+    )
+    blocks = tuple(block for block in whole.blocks if (block.arm, block.block) not in cut)
+    timed = sum(r.run == "speed" and r.arm == "none" for r in requests)
+    measured = replace(whole.conditions, prompts=len(facts), speed_prompts=timed)
+    return replace(whole, conditions=measured, prompts=facts, requests=requests, blocks=blocks)
+
+
+def nothing_accepted(counts: Counts, draft_len: int) -> Counts:
+    """The same answer from a draft of which the target keeps nothing: a round for every token."""
+    rounds = counts.emitted - 1
+    nothing = (0,) * draft_len
+    judged = (rounds, *nothing[1:])
+    return Counts(rounds, 1, rounds * draft_len, counts.emitted, judged, nothing)
 
 
 def speed_blocks(requests: Sequence[RequestFigures]) -> tuple[SpeedBlock, ...]:
@@ -167,7 +206,7 @@ def conditions(arms: Sequence[str], prompts: int, draft_len: int) -> Conditions:
         pairs={arm: f"p-{arm}" for arm in arms},
         prompts_digest="d" * 64,
         prompts=prompts,
-        speed_prompts=max(8, prompts // 4),
+        speed_prompts=len(speed_places(prompts)),
         draft_len=draft_len,
         max_tokens=128,
         speed_draft_len=None,
