@@ -6,10 +6,10 @@ import pytest
 
 from cli import expected
 from cli.expected import AGAIN_SECONDS, Expectations
+from evaluation.simulation import Arm, report
 from registry.errors import StoreError
 from registry.remote import RemotePair
 from speculation.records import pool
-from evaluation.simulation import Arm, report
 
 PAIR = RemotePair("http://registry", "docstrings", 3, "p-1", "release", "head", "PASS", "", "m-1")
 REPORT = report({"candidate": Arm(0.6)}, seed=0, prompts=24)

@@ -14,11 +14,11 @@ from configuration.settings import Pairing, Settings
 from evaluation.policy import Policy
 from evaluation.report import Report
 from evaluation.samples import question_digest
+from evaluation.simulation import Arm, report
 from flows import making
 from flows.lineage import PROMPTS
 from registry.fingerprint import fingerprint_draft
 from speculation.records import Prompt
-from evaluation.simulation import Arm, report
 from tests.registry import tiny
 
 ASKED = [Prompt(str(n), ({"role": "user", "content": f"fox {n}"},), "a fox") for n in range(40)]
