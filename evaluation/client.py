@@ -243,6 +243,16 @@ def inconsistency(counts: Counts, completion_tokens: int, draft_len: int) -> str
             f"{counts.drafted} drafted, {counts.judged} judged in {counts.rounds} rounds "
             f"of {draft_len}"
         )
+    # Of every round the first token is judged, and after an accepted one the next, unless the round
+    # had no more: fewer would be rejections that were left out.
+    if sum(judged[:1]) != counts.rounds:
+        return f"{sum(judged[:1])} first tokens judged in {counts.rounds} rounds"
+    unjudged = sum(kept - seen for kept, seen in zip(accepted, judged[1:], strict=False))
+    if unjudged > counts.rounds * draft_len - counts.drafted:
+        return (
+            f"{unjudged} tokens not judged after an accepted one, with {counts.drafted} drafted in "
+            f"{counts.rounds} rounds of {draft_len}"
+        )
     if counts.emitted != completion_tokens:
         return f"{counts.emitted} emitted, {completion_tokens} in the usage"
     if counts.emitted > counts.accepted + counts.forwards:
