@@ -85,6 +85,7 @@ def evaluate(
     from evaluation.plan import plan
     from evaluation.plots import draw
     from evaluation.policy import Policy
+    from evaluation.report import PairFacts
     from evaluation.samples import question_digest
     from evaluation.summary import rows
     from flows.lineage import learned
@@ -100,10 +101,10 @@ def evaluate(
             emit({"arm": name, **_plain(answer)}, [f"the {name} cannot serve:", *answer.reasons])
             raise typer.Exit(Exit.NO)
     known = learned(draft) | learned(incumbent or "none")
-    if met := sum(question_digest(prompt) in known for prompt in asked):
+    if met := tuple(prompt.id for prompt in asked if question_digest(prompt) in known):
         print(
-            f"{met} of {len(asked)} prompts are among those that a draft learned from, on which it "
-            "is better than on any other: leave them out to judge it",
+            f"{len(met)} of {len(asked)} prompts are among those that a draft learned from, on "
+            "which it is better than on any other: leave them out to judge it",
             file=sys.stderr,
         )
     measurement = Measuring(
@@ -124,10 +125,11 @@ def evaluate(
             out,
             line=Pairing(draft_len=draft_len, measurement=measurement),
             speed_prompts=policy.speed_prompts,
+            facts=PairFacts(incompatible=(), learned=met),
             progress=progress,
         )
     shown = out / "report.html"
-    shown.write_text(page(report, judge(report, policy), draw(report, out)), encoding="utf-8")
+    shown.write_text(page(report, judge(policy, report), draw(report, out)), encoding="utf-8")
     measured = rows(report)
     emit(
         {"report": out / "report.json", "page": shown, "digest": report.digest, "rows": measured},
@@ -162,7 +164,7 @@ def gate(
 
     policy = Policy() if pairing is None else settings_of(home).pairing(pairing).policy
     measured = Report.read(report)
-    verdict = judge(measured, policy)
+    verdict = judge(policy, measured)
     emit(
         {"phase": verdict.phase, "findings": verdict.findings, "report": measured.digest},
         [str(verdict.phase), *findings(verdict)],

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 
 from evaluation.client import MOST_DRAFTED, inconsistency
 from evaluation.policy import Policy
@@ -18,38 +19,72 @@ CANDIDATE, INCUMBENT, NGRAM, PLAIN = "candidate", "incumbent", "ngram", "none"
 
 def unmeasurable(report: Report, policy: Policy) -> str | None:
     """The reason why nothing can be concluded from `report`, or None."""
+    return next(_reasons(report, policy), None)
+
+
+def _reasons(report: Report, policy: Policy) -> Iterator[str]:
     if report.incomplete is not None:
-        return f"measuring ended early: {report.incomplete}"
-    ids = [prompt.id for prompt in report.prompts]
-    wanted = Counter(dict.fromkeys(ids, len(report.conditions.temperatures)))
+        yield f"measuring ended early: {report.incomplete}"
     for needed in (CANDIDATE, NGRAM, PLAIN):
         if needed not in report.arms:
-            return f"the arm {needed!r} was not measured"
-    if len(ids) < policy.minimum_prompts:
-        missing = policy.minimum_prompts - len(ids)
-        return (
-            f"{len(ids)} prompts were measured and no statistic can be trusted below "
+            yield f"the arm {needed!r} was not measured"
+    have, missing = len(report.prompts), policy.minimum_prompts - len(report.prompts)
+    if missing > 0:
+        yield (
+            f"{have} prompts were measured and no statistic can be trusted below "
             f"{policy.minimum_prompts}: {missing} more are needed"
         )
     for arm in report.arms:
-        answered = Counter(request.prompt for request in report.of(arm))
-        if answered != wanted:
-            return (
-                f"{arm} answered {len(answered)} of {len(ids)} prompts, "
-                f"{answered.total()} times in all: wanted each once"
-            )
-        for request in (r for r in report.requests if r.arm == arm):
-            drafted: int | None = report.conditions.draft_len
-            if request.run == SPEED:
-                drafted = report.conditions.speed_draft_len
-            fault = _impossible(request, MOST_DRAFTED if drafted is None else drafted)
-            if fault is not None:
-                return f"{arm} reports what cannot be of prompt {request.prompt!r}: {fault}"
+        yield from _of_arm(report, policy, arm)
+    yield from _block_times(report)
+    yield from _prompt_lengths(report)
     if any(request.counts.drafted for request in report.of(PLAIN)):
-        return "the arm for plain decoding drafted tokens, so there is no baseline"
+        yield "the arm for plain decoding drafted tokens, so there is no baseline"
     if not any(request.counts.judged for request in report.of(CANDIDATE)):
-        return "not one token of the candidate was judged: is its draft loaded at all?"
-    return None
+        yield "not one token of the candidate was judged: is its draft loaded at all?"
+
+
+def _of_arm(report: Report, policy: Policy, arm: str) -> Iterator[str]:
+    ids, temperatures = [prompt.id for prompt in report.prompts], report.conditions.temperatures
+    wanted = Counter((prompt, temperature) for prompt in ids for temperature in temperatures)
+    answered = Counter((request.prompt, request.temperature) for request in report.of(arm))
+    if answered != wanted:
+        yield (
+            f"{arm} answered {len(answered)} of {len(wanted)} prompts, "
+            f"{answered.total()} times in all: wanted each once"
+        )
+    requests = [request for request in report.requests if request.arm == arm]
+    for request in requests:
+        drafted: int | None = report.conditions.draft_len
+        if request.run == SPEED:
+            drafted = report.conditions.speed_draft_len
+        fault = _impossible(request, MOST_DRAFTED if drafted is None else drafted)
+        if fault is not None:
+            yield f"{arm} reports what cannot be of prompt {request.prompt!r}: {fault}"
+    failed = report.errors.get(arm, 0)
+    if failed > math.ceil(policy.error_limit * len(requests)):
+        yield (
+            f"{failed} requests of {arm} failed beside {len(requests)} that were answered, and the "
+            f"policy's error_limit is {policy.error_limit:g} of them: see to the server first"
+        )
+
+
+def _block_times(report: Report) -> Iterator[str]:
+    for block in report.blocks:
+        if not (math.isfinite(block.seconds) and block.seconds > 0):
+            yield f"a block of {block.arm} took {block.seconds} seconds"
+
+
+def _prompt_lengths(report: Report) -> Iterator[str]:
+    """One target counts one prompt's tokens once; two numbers are two targets, or invented."""
+    lengths: dict[str, int] = {}
+    for request in report.requests:
+        if lengths.setdefault(request.prompt, request.prompt_tokens) != request.prompt_tokens:
+            yield (
+                f"prompt {request.prompt!r} has {lengths[request.prompt]} tokens in one answer's "
+                f"usage and {request.prompt_tokens} in another's: what answers is not one target, "
+                "or its usage is not true"
+            )
 
 
 def _impossible(request: RequestFigures, draft_len: int) -> str | None:
@@ -58,7 +93,10 @@ def _impossible(request: RequestFigures, draft_len: int) -> str | None:
         request.queue_seconds,
         request.prefill_seconds,
         request.decode_seconds,
+        request.first_token_seconds or 0.0,
     )
     if not all(math.isfinite(seconds) and seconds >= 0 for seconds in times):
         return f"times of {times} seconds"
+    if (request.first_token_seconds or 0.0) > request.seconds:
+        return f"a first token after {times[4]} seconds of {request.seconds}"
     return inconsistency(request.counts, request.completion_tokens, draft_len)

@@ -7,6 +7,7 @@ other, INCONCLUSIVE when it spans it or is not known. Knows intervals; not what 
 from __future__ import annotations
 
 import math
+from typing import TypeGuard
 
 from evaluation.policy import Policy
 from evaluation.statistics import more_needed
@@ -26,43 +27,71 @@ def above(
     each: int = 1,
     unit: str = "prompts",
 ) -> Finding:
-    """PASS when the whole interval is above the limit, FAIL when it is wholly below."""
-    if interval is None or not math.isfinite(interval.low + interval.high):
-        return _untold(rule, told, limit)
+    """PASS when the whole interval is above the limit, FAIL when it is wholly below.
+
+    `log` as the interval was made; `each` prompts make one of its units.
+    """
+    if not known(interval):
+        return untold(rule, told, limit)
     if interval.low > limit:
         return Finding(rule, Phase.PASS, told, interval, limit)
     if interval.high < limit:
         return Finding(rule, Phase.FAIL, told, interval, limit)
-    more = more_needed(interval, limit, alpha=policy.alpha, log=log)
-    return Finding(
-        rule, Phase.INCONCLUSIVE, f"{told}; {_how_many(more, each, unit)}", interval, limit
-    )
+    return spanning(rule, told, interval, limit, policy, log=log, each=each, unit=unit)
 
 
-def below(rule: str, told: str, interval: Interval | None, limit: float, policy: Policy) -> Finding:
+def below(
+    rule: str,
+    told: str,
+    interval: Interval | None,
+    limit: float,
+    policy: Policy,
+    *,
+    each: int = 1,
+    unit: str = "prompts",
+) -> Finding:
     """The same for a ratio that has to stay below the limit."""
-    if interval is None or not math.isfinite(interval.low + interval.high):
-        return _untold(rule, told, limit)
+    if not known(interval):
+        return untold(rule, told, limit)
     if interval.high < limit:
         return Finding(rule, Phase.PASS, told, interval, limit)
     if interval.low > limit:
         return Finding(rule, Phase.FAIL, told, interval, limit)
-    more = more_needed(interval, limit, alpha=policy.alpha, log=True)
-    return Finding(
-        rule, Phase.INCONCLUSIVE, f"{told}; {_how_many(more, 1, 'prompts')}", interval, limit
-    )
+    return spanning(rule, told, interval, limit, policy, log=True, each=each, unit=unit)
 
 
-def _untold(rule: str, told: str, limit: float) -> Finding:
+def known(interval: Interval | None) -> TypeGuard[Interval]:
+    """Whether there is an interval with finite bounds."""
+    return interval is not None and math.isfinite(interval.low + interval.estimate + interval.high)
+
+
+def untold(rule: str, told: str, limit: float) -> Finding:
+    """A figure that the data do not give."""
     return Finding(
         rule, Phase.INCONCLUSIVE, f"{told}: what was measured does not tell", None, limit
     )
 
 
-def _how_many(more: int | None, each: int, unit: str) -> str:
-    if more is None or more * each > FAR_TOO_MANY:
-        return f"it lies on the limit, which no number of {unit} resolves"
-    return f"the interval spans the limit: about {more * each} more {unit} would decide"
+def spanning(
+    rule: str,
+    told: str,
+    interval: Interval,
+    limit: float,
+    policy: Policy,
+    *,
+    log: bool = False,
+    each: int = 1,
+    unit: str = "prompts",
+) -> Finding:
+    """An interval that holds the limit, with how much more would probably decide."""
+    units = more_needed(interval, limit, alpha=policy.alpha, log=log)
+    more = None if units is None or units * each > FAR_TOO_MANY else units * each
+    ending = (
+        f"it lies on the limit, which no number of {unit} resolves"
+        if more is None
+        else f"the interval spans the limit: about {more} more {unit} would decide"
+    )
+    return Finding(rule, Phase.INCONCLUSIVE, f"{told}; {ending}", interval, limit, more)
 
 
 def plainly(interval: Interval | None) -> str:

@@ -1,6 +1,7 @@
 """What the gate demands, as data. Standard library only, so that configuration can read it.
 
 Knows limits and their defaults. Knows nothing of reports or of how a limit is judged (gate.py).
+docs/gate.md says of each rule why it is there.
 """
 
 from __future__ import annotations
@@ -26,18 +27,29 @@ class Policy:
     acceptance_floor: float = 0.30  # at 0.3 a round of 4 yields 1.4 tokens: hardly pays for a draft
     forwards_over_ngram: float = 1.0  # target forwards over those of the free n-gram draft
 
-    # Speed, whole requests, one at a time.
-    speed_over_plain: float = 1.0  # tokens a second over those of plain decoding
+    # Speed, whole requests under the serving policy, over plain decoding's.
+    must_gain: tuple[int, ...] = (1,)  # requests at once where it has to be faster than plain
+    speed_over_plain: float = 1.0  # tokens a second over plain's, there: below it a draft costs
+    speed_elsewhere: float = 0.97  # at other concurrencies; what learning K and probing may cost
+    first_token_over_plain: float = 1.25  # median time; a quarter of 100 ms is noticed by nobody
+    p95_over_plain: float = 1.20  # latency; the tail that 64 requests an arm can tell from noise
+    p99_over_plain: float = 1.20  # the same; judged above 1,000 requests an arm, or 10 decide it
 
     # Parity: speculation must not change what the target says, up to the numerics of the dtype.
     parity_gap: float = 0.5  # nats; bf16 rounding overturned gaps of 0.25 at most in 1,700 tokens
     rouge_l_margin: float = 0.01  # how far the text may be from plain decoding's, beyond its own
 
-    # Slices: by task and by language.
+    # Slices: by task, language, context length, adapter and temperature.
     slice_margin: float = 0.10  # how much worse than the incumbent, or the floor, a slice may be
-    slice_minimum: int = 20  # requests; smaller slices are reported, not judged
+    slice_minimum: int = 20  # prompts, as minimum_prompts; smaller slices are pooled as `other`
+
+    # What a PASS forgives. Latency rules guard comfort; of every other rule nothing is forgiven.
+    failure_limit: int = 0  # latency rules that may fail; 0 as argo-rollouts' failureLimit
+    inconclusive_limit: int = 0  # latency rules that may stay open; 0 as its inconclusiveLimit
+    error_limit: float = 0.01  # failed over answered requests of an arm; more is no measurement
 
     def __post_init__(self) -> None:
+        gaining = self.must_gain
         for name, wanted, right in (
             ("prompts", "at least 1", self.prompts >= 1),
             ("minimum_prompts", "at least 2", self.minimum_prompts >= 2),
@@ -45,16 +57,29 @@ class Policy:
             ("acceptance_margin", "0 to 1", 0 <= self.acceptance_margin <= 1),
             ("acceptance_floor", "0 to 1", 0 <= self.acceptance_floor <= 1),
             ("forwards_over_ngram", "above 0", self.forwards_over_ngram > 0),
+            (
+                "must_gain",
+                "numbers of requests at once, 1 or more, each once",
+                all(at_once >= 1 for at_once in gaining) and len(set(gaining)) == len(gaining),
+            ),
             ("speed_over_plain", "above 0", self.speed_over_plain > 0),
+            ("speed_elsewhere", "above 0", self.speed_elsewhere > 0),
+            ("first_token_over_plain", "above 0", self.first_token_over_plain > 0),
+            ("p95_over_plain", "above 0", self.p95_over_plain > 0),
+            ("p99_over_plain", "above 0", self.p99_over_plain > 0),
             ("parity_gap", "0 or more", self.parity_gap >= 0),
             ("rouge_l_margin", "0 to 1", 0 <= self.rouge_l_margin <= 1),
             ("slice_margin", "0 to 1", 0 <= self.slice_margin <= 1),
             ("slice_minimum", "at least 2", self.slice_minimum >= 2),
+            ("failure_limit", "0 or more", self.failure_limit >= 0),
+            ("inconclusive_limit", "0 or more", self.inconclusive_limit >= 0),
+            ("error_limit", "0 to 1", 0 <= self.error_limit <= 1),
         ):
             if not right:
                 raise PolicyError(f"policy: {name} = {getattr(self, name)!r}, wanted {wanted}")
 
     @property
     def speed_prompts(self) -> int:
-        """Prompts of the speed runs: a quarter, since one at a time is slow, but 8 at least."""
-        return min(self.prompts, max(8, self.prompts // 4))
+        """Prompts of the speed runs: a quarter, since one at a time is slow, but 24 at least: of
+        fewer than 20 requests there is no p95."""
+        return min(self.prompts, max(24, self.prompts // 4))

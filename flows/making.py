@@ -17,8 +17,8 @@ from flows.child import in_child
 from flows.line import device, store
 from flows.lineage import learned, write_lineage
 from flows.steps import file_digest
-from flows.trial import run_trial
-from speculation.records import Finding, Phase, Prompt, Verdict
+from flows.trial import complete, run_trial
+from speculation.records import Prompt
 
 if TYPE_CHECKING:
     from registry.store import PairVersion
@@ -154,7 +154,8 @@ def measure_pair(
     """Candidate, incumbent, n-gram and plain decoding on the same prompts, on a real server.
 
     What either draft learned from is passed over, and how many that were is told. Raises ValueError
-    where too few prompts are left.
+    where too few prompts are left, and MeasurementError where measuring was cut short: tried again,
+    it goes on from there.
     """
     from evaluation.summary import rows
 
@@ -163,15 +164,18 @@ def measure_pair(
         arms["incumbent"] = plan["parent_draft"]
     known = learned(draft) | learned(plan["parent_draft"] or "none")
     prompts, passed_over = _judging(settings, line, known)
-    report = run_trial(
-        Path(plan["target"]),
-        {**arms, "ngram": "ngram", "none": "none"},
-        prompts[: line.policy.prompts],
-        out,
-        line=line,
-        serving=settings.serving,
-        speed_prompts=line.policy.speed_prompts,
-        progress=progress,
+    report = complete(
+        run_trial(
+            Path(plan["target"]),
+            {**arms, "ngram": "ngram", "none": "none"},
+            prompts[: line.policy.prompts],
+            out,
+            line=line,
+            serving=settings.serving,
+            speed_prompts=line.policy.speed_prompts,
+            passed_over=passed_over,
+            progress=progress,
+        )
     )
     told = {"folder": str(out), "digest": report.digest, "rows": rows(report)}
     return {**told, "passed_over": passed_over}
@@ -186,11 +190,7 @@ def judge_report(line: Pairing, measured: dict[str, Any]) -> dict[str, Any]:
 
     folder = Path(measured["folder"])
     report = Report.read(folder / "report.json")
-    verdict = judge(report, line.policy)
-    if over := measured.get("passed_over", 0):
-        what = f"{over} evaluation prompts are among those a draft learned from and were left out"
-        note = Finding("learned_prompts", Phase.PASS, what)
-        verdict = Verdict.of([*verdict.findings, note])
+    verdict = judge(line.policy, report)
     (folder / "report.html").write_text(page(report, verdict, draw(report, folder)), "utf-8")
     return {"verdict": asdict(verdict), "phase": verdict.phase, "sentence": verdict.sentence}
 
@@ -231,16 +231,18 @@ def _look_at(
 
     prompts = _judging(settings, line, learned(str(old)))[0][:LOOK_PROMPTS]
     arms = {"incumbent": str(old), "none": "none"}
-    report = run_trial(
-        target,
-        arms,
-        prompts,
-        out,
-        line=line,
-        serving=settings.serving,
-        speed_prompts=0,
-        max_tokens=min(LOOK_TOKENS, line.measurement.max_tokens),
-        progress=progress,
+    report = complete(
+        run_trial(
+            target,
+            arms,
+            prompts,
+            out,
+            line=line,
+            serving=settings.serving,
+            speed_prompts=0,
+            max_tokens=min(LOOK_TOKENS, line.measurement.max_tokens),
+            progress=progress,
+        )
     )
     acceptance = summarise(report, "incumbent").acceptance
     return None if acceptance is None else asdict(acceptance)

@@ -172,6 +172,8 @@ class Finding:
     statement: str  # one sentence with the figures it rests on
     interval: Interval | None = None
     threshold: float | None = None
+    more: int | None = None  # prompts beyond those measured that would probably decide it
+    excused: bool = False  # the policy lets a verdict pass all the same
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Finding:
@@ -182,7 +184,22 @@ class Finding:
             stored["statement"],
             None if interval is None else Interval(**interval),
             stored.get("threshold"),
+            stored.get("more"),
+            stored.get("excused", False),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a verdict rests on: with the same report and policy it is reached again."""
+
+    report: str  # digest
+    incumbent: str | None  # digest of the report the incumbent was measured in, where another one
+    policy: str  # digest of `limits`
+    limits: Mapping[str, Any]  # the policy as it was applied
+    alpha: float  # of each bound; below the policy's where growing data were looked at before
+    prompts: int
+    code_version: str  # of what judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +208,12 @@ class Verdict:
 
     phase: Phase
     findings: tuple[Finding, ...]
+    context_measured: int | None = None  # tokens, prompt and answer: the longest judged good
+    basis: Basis | None = None  # None: judged before this was stored
 
     @classmethod
     def of(cls, findings: Sequence[Finding]) -> Verdict:
-        phases = {finding.phase for finding in findings}
+        phases = {finding.phase for finding in findings if not finding.excused}
         if Phase.FAIL in phases:
             return cls(Phase.FAIL, tuple(findings))
         if phases == {Phase.PASS}:
@@ -204,7 +223,7 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """The verdict and everything that decided it, for people."""
-        deciding = [f.statement for f in self.findings if f.phase is self.phase]
+        deciding = [f.statement for f in self.findings if f.phase is self.phase and not f.excused]
         return f"{self.phase}: " + ("; ".join(deciding) or "no rule had anything to judge")
 
     @property
@@ -221,7 +240,13 @@ class Verdict:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Verdict:
-        return cls(Phase(stored["phase"]), tuple(Finding.from_json(f) for f in stored["findings"]))
+        basis = stored.get("basis")
+        return cls(
+            Phase(stored["phase"]),
+            tuple(Finding.from_json(f) for f in stored["findings"]),
+            stored.get("context_measured"),
+            None if basis is None else Basis(**basis),
+        )
 
 
 @dataclass(frozen=True, slots=True)

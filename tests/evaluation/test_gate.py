@@ -41,14 +41,19 @@ def without(measured: Report, arm: str) -> Report:
 
 
 def test_a_better_draft_passes_every_rule_and_each_says_so() -> None:
-    verdict = judge(report(ARMS, seed=1), POLICY)
+    verdict = judge(POLICY, report(ARMS, seed=1))
     assert verdict.phase is Phase.PASS
     assert [found.rule for found in verdict.findings] == [
         "measured",
+        "compatible",
+        "prompts_apart",
         "acceptance_over_incumbent",
         "acceptance_floor",
         "forwards_over_ngram",
         "speed_over_plain",
+        "first_token",
+        "latency_p95",
+        "p99_not_judged",
         "parity",
     ]
     assert "at most 0.02 worse" in verdict.sentence
@@ -56,41 +61,41 @@ def test_a_better_draft_passes_every_rule_and_each_says_so() -> None:
 
 def test_the_same_report_always_has_the_same_verdict() -> None:
     measured = report(ARMS, seed=1)
-    assert judge(measured, POLICY) == judge(Report.from_json(measured.as_json()), POLICY)
+    assert judge(POLICY, measured) == judge(POLICY, Report.from_json(measured.as_json()))
 
 
 def test_a_worse_draft_fails_on_acceptance() -> None:
-    verdict = judge(report({**ARMS, "candidate": OLD, "incumbent": GOOD}, seed=1), POLICY)
+    verdict = judge(POLICY, report({**ARMS, "candidate": OLD, "incumbent": GOOD}, seed=1))
     assert verdict.phase is Phase.FAIL
     assert finding(verdict, "acceptance_over_incumbent").phase is Phase.FAIL
 
 
 def test_a_draft_below_the_floor_fails_though_nothing_serves() -> None:
-    verdict = judge(report({"candidate": Arm(0.12), "ngram": Arm(0.05)}, seed=1), POLICY)
+    verdict = judge(POLICY, report({"candidate": Arm(0.12), "ngram": Arm(0.05)}, seed=1))
     assert finding(verdict, "acceptance_floor").phase is Phase.FAIL
     assert verdict.phase is Phase.FAIL
 
 
 def test_without_an_incumbent_the_other_rules_judge_alone_and_the_verdict_says_so() -> None:
-    verdict = judge(report({"candidate": GOOD, "ngram": NGRAM}, seed=1), POLICY)
+    verdict = judge(POLICY, report({"candidate": GOOD, "ngram": NGRAM}, seed=1))
     assert verdict.phase is Phase.PASS
     assert "no draft serves this release yet" in verdict.sentence
 
 
 def test_a_draft_no_better_than_the_free_ngram_draft_does_not_pass() -> None:
-    verdict = judge(report({**ARMS, "ngram": Arm(0.75)}, seed=1), POLICY)
+    verdict = judge(POLICY, report({**ARMS, "ngram": Arm(0.75)}, seed=1))
     assert finding(verdict, "forwards_over_ngram").phase is Phase.FAIL
 
 
 def test_the_ngram_draft_itself_is_not_held_against_itself() -> None:
     measured = report({"candidate": GOOD, "ngram": GOOD}, seed=1)
     pairs = {**measured.conditions.pairs, "candidate": "p-ngram"}
-    verdict = judge(replace(measured, conditions=replace(measured.conditions, pairs=pairs)), POLICY)
+    verdict = judge(POLICY, replace(measured, conditions=replace(measured.conditions, pairs=pairs)))
     assert finding(verdict, "forwards_over_ngram").phase is Phase.PASS
 
 
 def test_good_acceptance_without_a_gain_in_speed_fails() -> None:
-    verdict = judge(report(ARMS, seed=1, speed=3.0), POLICY)
+    verdict = judge(POLICY, report(ARMS, seed=1, speed=3.0))
     assert finding(verdict, "acceptance_over_incumbent").phase is Phase.PASS
     assert finding(verdict, "speed_over_plain").phase is Phase.FAIL
     assert verdict.phase is Phase.FAIL
@@ -98,7 +103,7 @@ def test_good_acceptance_without_a_gain_in_speed_fails() -> None:
 
 def test_a_gain_that_noise_could_explain_is_inconclusive_and_says_how_many_more() -> None:
     close = arm_with(GOOD.acceptance(4) + 0.005, correlation=0.1, draft_len=4)
-    verdict = judge(report({**ARMS, "candidate": close, "incumbent": GOOD}, seed=2), POLICY)
+    verdict = judge(POLICY, report({**ARMS, "candidate": close, "incumbent": GOOD}, seed=2))
     found = finding(verdict, "acceptance_over_incumbent")
     assert found.phase is Phase.INCONCLUSIVE
     assert verdict.phase is Phase.INCONCLUSIVE
@@ -106,7 +111,7 @@ def test_a_gain_that_noise_could_explain_is_inconclusive_and_says_how_many_more(
 
 
 def test_a_slice_where_the_draft_is_dead_fails_a_good_average() -> None:
-    measured = report(ARMS, seed=1, prompts=120, tasks=("docstring", "summary", "summary"))
+    measured = report(ARMS, seed=1, prompts=120, tasks=("docstring", *["summary"] * 4))
     dead = {p.id for p in measured.prompts if p.task == "docstring"}
 
     def kill(request: RequestFigures) -> RequestFigures:
@@ -115,7 +120,7 @@ def test_a_slice_where_the_draft_is_dead_fails_a_good_average() -> None:
         counts = Counts(60, 1, 240, 61, (60, 0, 0, 0), (0, 0, 0, 0))
         return replace(request, counts=counts, completion_tokens=61)
 
-    verdict = judge(changed(measured, "candidate", kill), POLICY)
+    verdict = judge(POLICY, changed(measured, "candidate", kill))
     assert finding(verdict, "acceptance_over_incumbent").phase is Phase.PASS
     assert finding(verdict, "slice task docstring").phase is Phase.FAIL
     assert verdict.phase is Phase.FAIL
@@ -123,7 +128,7 @@ def test_a_slice_where_the_draft_is_dead_fails_a_good_average() -> None:
 
 def test_slices_too_small_to_judge_are_named() -> None:
     measured = report(ARMS, seed=1, tasks=("a", *["b"] * 7))
-    found = finding(judge(measured, POLICY), "slices_not_judged")
+    found = finding(judge(POLICY, measured), "slices_not_judged")
     assert "task a (8)" in found.statement
 
 
@@ -143,7 +148,7 @@ def baseline(rouge_l: float) -> Change:
 
 def test_texts_that_part_where_rounding_decides_are_parity() -> None:
     measured = changed(report(ARMS, seed=1), "candidate", part(0.25, 0.5, 2))
-    found = finding(judge(measured, POLICY), "parity")
+    found = finding(judge(POLICY, measured), "parity")
     assert found.phase is Phase.PASS
     assert "32 of 64" in found.statement
 
@@ -154,7 +159,7 @@ def test_texts_that_part_where_rounding_cannot_explain_it_are_a_serving_bug(
 ) -> None:
     measured = changed(report(ARMS, seed=1), "candidate", part(gap, 0.5, 2))
     measured = changed(measured, "none", baseline(0.97), run="speed")
-    found = finding(judge(measured, POLICY), "parity")
+    found = finding(judge(POLICY, measured), "parity")
     assert found.phase is Phase.FAIL
     assert "serving bug and not to a bad draft" in found.statement
     assert "prompt 'p0', at token 17" in found.statement
@@ -163,18 +168,18 @@ def test_texts_that_part_where_rounding_cannot_explain_it_are_a_serving_bug(
 def test_few_odd_texts_no_further_from_plain_than_plain_from_itself_are_parity() -> None:
     measured = changed(report(ARMS, seed=1), "candidate", part(0.9, 0.99, 8))
     measured = changed(measured, "none", baseline(0.999), run="speed")
-    assert finding(judge(measured, POLICY), "parity").phase is Phase.PASS
+    assert finding(judge(POLICY, measured), "parity").phase is Phase.PASS
 
 
 def test_a_few_very_different_texts_do_not_pass_parity() -> None:
     measured = changed(report(ARMS, seed=1), "candidate", part(3.0, 0.4, 16))
     measured = changed(measured, "none", baseline(1.0), run="speed")
-    assert finding(judge(measured, POLICY), "parity").phase is not Phase.PASS
+    assert finding(judge(POLICY, measured), "parity").phase is not Phase.PASS
 
 
 def test_parity_without_a_baseline_is_inconclusive() -> None:
     measured = changed(report(ARMS, seed=1), "candidate", part(3.0, 0.99, 8))
-    assert finding(judge(measured, POLICY), "parity").phase is Phase.INCONCLUSIVE
+    assert finding(judge(POLICY, measured), "parity").phase is Phase.INCONCLUSIVE
 
 
 def nothing(measured: Report) -> Report:
@@ -247,7 +252,7 @@ def no_speed_runs(measured: Report) -> Report:
 def test_data_that_cannot_be_trusted_is_inconclusive_and_says_why(
     spoil: Callable[[Report], Report],
 ) -> None:
-    verdict = judge(spoil(report(ARMS, seed=1)), POLICY)
+    verdict = judge(POLICY, spoil(report(ARMS, seed=1)))
     assert verdict.phase is Phase.INCONCLUSIVE
     assert len(verdict.sentence) > 40
 
@@ -255,7 +260,7 @@ def test_data_that_cannot_be_trusted_is_inconclusive_and_says_why(
 def phases(candidate: Arm, incumbent: Arm, runs: int, *, draft_len: int = 4) -> list[Phase]:
     arms = {"candidate": candidate, "incumbent": incumbent, "ngram": NGRAM}
     return [
-        judge(report(arms, seed=1000 + run, draft_len=draft_len), POLICY).phase
+        judge(POLICY, report(arms, seed=1000 + run, draft_len=draft_len)).phase
         for run in range(runs)
     ]
 

@@ -11,7 +11,7 @@ from evaluation.gate import judge
 from evaluation.journal import JournalError
 from evaluation.measure import ARMS, measure
 from evaluation.policy import Policy
-from evaluation.report import Report, ReportError, report_of
+from evaluation.report import PairFacts, Report, ReportError, report_of
 from evaluation.samples import Measurement
 from evaluation.summary import rows
 from speculation.records import Phase, Prompt, pool
@@ -25,6 +25,7 @@ PROMPTS = [
 FEW = PROMPTS[:8]
 FIRST_PAIR = ("candidate", "ngram", "none")
 POLICY = Policy(prompts=24)
+FITS = PairFacts(incompatible=())
 GREETINGS, WARM_UP = 4, 4 * 2  # requests that are no samples: one an arm; a block an arm
 
 
@@ -35,6 +36,7 @@ def measured(
     *,
     arms: tuple[str, ...] = ARMS,
     temperatures: tuple[float, ...] = (0.0,),
+    speed_prompts: int = 8,
 ) -> Measurement:
     return measure(
         fake.url,
@@ -45,7 +47,7 @@ def measured(
         journal=journal,
         temperatures=temperatures,
         concurrency=6,
-        speed_prompts=8,
+        speed_prompts=speed_prompts,
         clock=fake.clock,
         sleep=lambda seconds: None,
     )
@@ -54,16 +56,16 @@ def measured(
 def test_every_arm_is_measured_on_the_same_prompts_and_the_truth_comes_out(tmp_path: Path) -> None:
     fake = Fake(KNOWS, delay_seconds=0.02)  # long enough for six to be there at once
     with serving(fake):
-        measurement = measured(fake, tmp_path / "journal.jsonl")
-    report = report_of(measurement)
+        measurement = measured(fake, tmp_path / "journal.jsonl", speed_prompts=24)
+    report = report_of(measurement, facts=FITS)
     for arm in ("candidate", "incumbent", "ngram", "none"):
         assert [r.prompt for r in report.of(arm)] == [prompt.id for prompt in PROMPTS]
-    assert len(report.of("candidate", "speed")) == len(report.of("none", "speed")) == 8
-    assert len(report.of("ngram", "speed")) == 8
+    assert len(report.of("candidate", "speed")) == len(report.of("none", "speed")) == 24
+    assert len(report.of("ngram", "speed")) == 24
     found = pool([request.counts for request in report.of("candidate")])
     assert found.acceptance == pytest.approx(0.7, abs=0.05)  # 1,100 tokens: 3 standard errors
     assert fake.most_at_once == 6
-    verdict = judge(report, POLICY)
+    verdict = judge(POLICY, report)
     assert verdict.phase is Phase.PASS, verdict.sentence
     table = {row["arm"]: row for row in rows(report)}
     assert table["candidate"]["speedup"] > 1.3
@@ -184,7 +186,7 @@ def test_a_pair_swapped_midway_ends_the_measurement_with_the_reason(tmp_path: Pa
         )
     assert "swapped during the measurement" in (cut.incomplete or "")
     assert len(cut.samples) >= 30
-    verdict = judge(report_of(cut), POLICY)
+    verdict = judge(POLICY, report_of(cut, facts=FITS))
     assert verdict.phase is Phase.INCONCLUSIVE
     assert "swapped during the measurement" in verdict.sentence
 
@@ -270,7 +272,7 @@ def test_a_broken_speculative_path_never_passes_parity(fault: str, tmp_path: Pat
         except MeasurementError:  # its own counts gave it away
             assert fault in ("says_a_word_twice", "ends")
             return
-    verdict = judge(report_of(measurement), POLICY)
+    verdict = judge(POLICY, report_of(measurement, facts=FITS))
     found = next(f for f in verdict.findings if f.rule == "parity")
     assert found.phase is not Phase.PASS
     assert "serving bug" in found.statement
@@ -279,17 +281,18 @@ def test_a_broken_speculative_path_never_passes_parity(fault: str, tmp_path: Pat
 def test_at_a_temperature_plain_with_other_seeds_is_the_baseline(tmp_path: Path) -> None:
     with serving(Fake(KNOWS)) as fake:
         report = report_of(
-            measured(fake, tmp_path / "journal.jsonl", arms=FIRST_PAIR, temperatures=(0.7,))
+            measured(fake, tmp_path / "journal.jsonl", arms=FIRST_PAIR, temperatures=(0.7,)),
+            facts=FITS,
         )
     assert len(report.of("none", "again")) == 24
-    parity = next(f for f in judge(report, POLICY).findings if f.rule == "parity")
+    parity = next(f for f in judge(POLICY, report).findings if f.rule == "parity")
     assert "plain decoding to itself" in parity.statement
 
 
 def test_without_rounding_every_answer_is_plain_decodings(tmp_path: Path) -> None:
     with serving(Fake(KNOWS, rounding=False)) as fake:
-        report = report_of(measured(fake, tmp_path / "journal.jsonl", arms=FIRST_PAIR))
-    parity = next(f for f in judge(report, POLICY).findings if f.rule == "parity")
+        report = report_of(measured(fake, tmp_path / "journal.jsonl", arms=FIRST_PAIR), facts=FITS)
+    parity = next(f for f in judge(POLICY, report).findings if f.rule == "parity")
     assert parity.statement == "all 24 answers are plain decoding's, token by token"
 
 

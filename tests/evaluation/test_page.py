@@ -42,7 +42,7 @@ def test_the_page_needs_nothing_else_runs_nothing_and_escapes_what_it_is_told(
     measured = replace(
         measured, conditions=replace(measured.conditions, engine=hostile, machine='"><img src=x>')
     )
-    html = page(measured, judge(measured, POLICY), draw(measured, tmp_path))
+    html = page(measured, judge(POLICY, measured), draw(measured, tmp_path))
     tags = Tags()
     tags.feed(html)
     assert not tags.open
@@ -57,7 +57,7 @@ def test_the_page_needs_nothing_else_runs_nothing_and_escapes_what_it_is_told(
 @pytest.mark.parametrize("candidate", [Arm(0.6), Arm(0.2), Arm(0.36)])
 def test_the_page_opens_with_the_verdict(candidate: Arm) -> None:
     measured = report({**ARMS, "candidate": candidate}, seed=1)
-    verdict = judge(measured, POLICY)
+    verdict = judge(POLICY, measured)
     html = page(measured, verdict)
     assert html.index(f'<b class="{verdict.phase}">') < html.index("<table>")
 

@@ -17,7 +17,7 @@ from evaluation.endpoints import Endpoint, free_port, started
 from evaluation.gate import judge
 from evaluation.measure import measure
 from evaluation.policy import Policy
-from evaluation.report import Report, report_of
+from evaluation.report import PairFacts, Report, report_of
 from evaluation.samples import Measurement
 from speculation.records import Finding, Phase, Prompt
 
@@ -27,6 +27,8 @@ PROMPTS = [
     Prompt(f"q{n}", ({"role": "user", "content": f"the quick brown fox number {n}"},))
     for n in range(24)
 ]
+
+FITS = PairFacts(incompatible=())  # toys of one tokenizer
 
 SERVER = """
 import sys
@@ -102,7 +104,7 @@ def measured(url: str, home: Path, *arms: str, prompts: Sequence[Prompt] = PROMP
 
 
 def parity(report: Report) -> Finding:
-    findings = judge(report, Policy(prompts=24)).findings
+    findings = judge(Policy(prompts=24), report).findings
     return next(found for found in findings if found.rule == "parity")
 
 
@@ -111,11 +113,11 @@ def test_in_float32_every_answer_is_plain_decodings_whatever_drafts(
 ) -> None:
     arms = {"candidate": str(head), "incumbent": "ngram", "ngram": "ngram", "none": "none"}
     with trial(target, arms, tmp_path) as server:
-        report = report_of(measured(server.url, tmp_path, *arms))
+        report = report_of(measured(server.url, tmp_path, *arms), facts=FITS)
     assert parity(report).statement == "all 24 answers are plain decoding's, token by token"
     assert all(r.parity is not None and r.parity.equal for r in report.of("ngram"))
     # A head that was never trained: right texts, and served acceptance finds it out.
-    assert judge(report, Policy(prompts=24)).phase is Phase.FAIL
+    assert judge(Policy(prompts=24), report).phase is Phase.FAIL
     assert report.conditions.pairs["incumbent"] == report.conditions.pairs["ngram"]
 
 
@@ -127,7 +129,7 @@ def test_a_fault_in_the_real_engine_is_called_a_serving_bug(
 ) -> None:
     arms = {"candidate": str(head), "ngram": "ngram", "none": "none"}
     with trial(target, arms, tmp_path, fault=fault) as server:
-        report = report_of(measured(server.url, tmp_path, *arms))
+        report = report_of(measured(server.url, tmp_path, *arms), facts=FITS)
     found = parity(report)
     assert found.phase is not Phase.PASS
     assert "serving bug" in found.statement
@@ -162,7 +164,7 @@ def test_a_server_killed_midway_is_a_fault_and_another_one_finishes_the_measurem
     before = (tmp_path / "journal.jsonl").read_bytes()
     # Its port and its log are new; its release and its pairs are the same.
     with trial(target, arms, tmp_path) as server:
-        report = report_of(measured(server.url, tmp_path, *arms))
+        report = report_of(measured(server.url, tmp_path, *arms), facts=FITS)
     assert (tmp_path / "journal.jsonl").read_bytes().startswith(before)
     assert len(report.of("candidate")) == len(report.of("none")) == 24
 
@@ -195,7 +197,9 @@ def test_in_bfloat16_real_texts_part_only_where_rounding_decides(
 ) -> None:
     arms = {"candidate": "ngram", "ngram": "ngram", "none": "none"}
     with trial(small_model, arms, tmp_path) as server:
-        report = report_of(measured(server.url, tmp_path, *arms, prompts=docstring_prompts))
+        report = report_of(
+            measured(server.url, tmp_path, *arms, prompts=docstring_prompts), facts=FITS
+        )
     found = parity(report)
     assert found.phase is Phase.PASS, found.statement
     parities = [r.parity for r in report.of("candidate") if r.parity is not None]
@@ -207,7 +211,9 @@ def test_a_fault_in_the_engine_is_not_taken_for_rounding_on_real_weights(
 ) -> None:
     arms = {"candidate": "ngram", "ngram": "ngram", "none": "none"}
     with trial(small_model, arms, tmp_path, fault="accepts a rejected token") as server:
-        report = report_of(measured(server.url, tmp_path, *arms, prompts=docstring_prompts))
+        report = report_of(
+            measured(server.url, tmp_path, *arms, prompts=docstring_prompts), facts=FITS
+        )
     found = parity(report)
     assert found.phase is not Phase.PASS
     assert "serving bug" in found.statement

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ import pytest
 from configuration.prompts import write_prompts
 from configuration.settings import Pairing, Settings
 from evaluation.policy import Policy
-from evaluation.report import Report
+from evaluation.report import PairFacts, Report
 from evaluation.samples import question_digest
 from evaluation.simulation import Arm, report
 from flows import making
 from flows.lineage import PROMPTS
+from registry import compatibility
 from registry.fingerprint import fingerprint_draft
 from speculation.records import Prompt
 from tests.registry import tiny
@@ -48,15 +50,24 @@ def measured(
     asked: list[str] = []
 
     def trial(
-        target: Path, arms: Mapping[str, str], prompts: Sequence[Prompt], out: Path, **_: Any
+        target: Path,
+        arms: Mapping[str, str],
+        prompts: Sequence[Prompt],
+        out: Path,
+        *,
+        facts: PairFacts,
+        **_: Any,
     ) -> Report:
         asked.extend(prompt.id for prompt in prompts)
         found = report({"candidate": Arm(0.6), "ngram": Arm(0.1)}, prompts=len(prompts), seed=0)
+        found = replace(found, facts=facts)
         out.mkdir()
         found.write(out / "report.json")
         return found
 
     monkeypatch.setattr(making, "run_trial", trial)
+    fits = compatibility.Compatibility(True)
+    monkeypatch.setattr(compatibility, "compare", lambda target, draft: fits)
     plan = {"target": "/t", "parent_draft": parent, "choice": "warm"}
     out = settings.home / "trial"
     return asked, making.measure_pair(settings, LINE, plan, draft, out, print)
@@ -70,7 +81,7 @@ def test_what_either_draft_learned_from_is_passed_over_and_the_verdict_says_so(
     assert asked == [prompt.id for prompt in ASKED[5:35]]
     judged = making.judge_report(LINE, told)
     said = {finding["rule"]: finding["statement"] for finding in judged["verdict"]["findings"]}
-    assert said["learned_prompts"].startswith("5 evaluation prompts")
+    assert "5 evaluation prompts are among those a draft learned from" in said["prompts_apart"]
     assert "5 evaluation prompts" in (Path(told["folder"]) / "report.html").read_text()
 
 

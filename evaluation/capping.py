@@ -1,0 +1,79 @@
+"""How long a context a draft was judged good to, and a report cut down to shorter ones.
+
+A draft may be good at short context and dead at long. The server decodes plainly beyond the context
+that a pair's manifest names, so that such a draft can serve up to there. Lengths are the buckets of
+slicing.py. Knows reports; it is handed what judges them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from evaluation.report import Report
+from evaluation.samples import SPEED
+from evaluation.slicing import bucket, prompt_tokens
+from speculation.records import Phase, Verdict
+
+
+def longest(report: Report) -> int | None:
+    """Tokens, prompt and answer together, of the longest request. None where there is none."""
+    return max((r.prompt_tokens + r.completion_tokens for r in report.requests), default=None)
+
+
+def buckets(report: Report) -> dict[int, int]:
+    """The buckets of context length that occur, shortest first, with their prompts."""
+    sizes: dict[int, int] = {}
+    for tokens in sorted(prompt_tokens(report).values()):
+        sizes[bucket(tokens)] = sizes.get(bucket(tokens), 0) + 1
+    return sizes
+
+
+def up_to(report: Report, most: int) -> Report:
+    """The report of the prompts of at most `most` tokens alone.
+
+    Of the speed runs whole blocks only: a block's time is that of all its requests.
+    """
+    lengths = prompt_tokens(report)
+    kept = {prompt.id for prompt in report.prompts if lengths.get(prompt.id, most + 1) <= most}
+    mixed = {
+        (r.temperature, r.concurrency, r.block)
+        for r in report.requests
+        if r.run == SPEED and r.prompt not in kept
+    }
+    return replace(
+        report,
+        prompts=tuple(prompt for prompt in report.prompts if prompt.id in kept),
+        requests=tuple(
+            r
+            for r in report.requests
+            if r.prompt in kept
+            and not (r.run == SPEED and (r.temperature, r.concurrency, r.block) in mixed)
+        ),
+        blocks=tuple(
+            b for b in report.blocks if (b.temperature, b.concurrency, b.block) not in mixed
+        ),
+        facts=replace(report.facts, learned=tuple(p for p in report.facts.learned if p in kept)),
+    )
+
+
+def good_to(
+    report: Report, judged: Callable[[Report], Verdict], *, minimum: int
+) -> tuple[int, Verdict] | None:
+    """The longest bucket up to which `judged` passes the draft, with that verdict.
+
+    From the shortest on, until one does not pass: tests in an order fixed beforehand each have the
+    whole alpha (Maurer, Hothorn and Lehmacher, Multiple Comparisons in Drug Clinical Trials and
+    Preclinical Assays, 1995). The whole report is not asked again. Where shorter buckets hold
+    fewer than `minimum` prompts together, the first question is the first that has enough.
+    """
+    found = None
+    for most in list(buckets(report))[:-1]:
+        part = up_to(report, most)
+        if len(part.prompts) < minimum:
+            continue
+        verdict = judged(part)
+        if verdict.phase is not Phase.PASS:
+            break
+        found = most, verdict
+    return found

@@ -1,0 +1,84 @@
+"""Puts an incumbent that was measured in another report beside a candidate, if the two compare.
+
+Acceptance depends on the release, the prompts, K and how tokens are drawn; where one of these
+differs the difference between two drafts is not the drafts'. Judges nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from evaluation.completeness import CANDIDATE, INCUMBENT
+from evaluation.report import Report
+from evaluation.samples import ACCEPTANCE
+
+SAME = {  # of the conditions, in words
+    "release": "release",
+    "prompts_digest": "prompts",
+    "draft_len": "draft length K",
+    "temperatures": "temperatures",
+    "max_tokens": "longest answer",
+    "seed": "seed",
+    "engine": "engine",
+}
+
+
+class ComparisonError(ValueError):
+    """Two reports of which nothing can be said together."""
+
+
+def differences(report: Report, other: Report) -> list[str]:
+    """What differs between two measurements that would have to be the same, for people."""
+    ours, theirs = report.conditions, other.conditions
+    return [
+        f"{words} {_short(getattr(ours, name))} and {_short(getattr(theirs, name))}"
+        for name, words in SAME.items()
+        if getattr(ours, name) != getattr(theirs, name)
+    ]
+
+
+def beside(report: Report, other: Report) -> Report:
+    """`report` with the draft that `other` measured as its incumbent: there the candidate, or the
+    incumbent where there was no candidate.
+
+    Raises ComparisonError with every difference.
+    """
+    if INCUMBENT in report.arms:
+        raise ComparisonError(
+            "got a second report beside one that holds its incumbent, wanted one of the two: what "
+            "was measured in the same run is the better comparison"
+        )
+    arm = CANDIDATE if CANDIDATE in other.arms else INCUMBENT
+    if arm not in other.arms:
+        raise ComparisonError(
+            f"got an incumbent's report with the arms {', '.join(other.arms)}, wanted a candidate "
+            "or an incumbent among them"
+        )
+    if found := differences(report, other):
+        raise ComparisonError(
+            f"the two reports are not comparable, they differ in {'; '.join(found)}: measure the "
+            "incumbent again in the candidate's run (`paceline evaluate --incumbent`)"
+        )
+    theirs = tuple(
+        replace(request, arm=INCUMBENT)
+        for request in other.requests
+        if request.arm == arm and request.run == ACCEPTANCE  # speed is held against plain only
+    )
+    conditions = report.conditions
+    return replace(
+        report,
+        conditions=replace(
+            conditions, pairs={**conditions.pairs, INCUMBENT: other.conditions.pairs[arm]}
+        ),
+        requests=(*report.requests, *theirs),
+        errors={**report.errors, INCUMBENT: other.errors.get(arm, 0)},
+        incomplete=report.incomplete or other.incomplete,
+        facts=replace(
+            report.facts,
+            learned=tuple(dict.fromkeys((*report.facts.learned, *other.facts.learned))),
+        ),
+    )
+
+
+def _short(value: object) -> str:
+    return value[:12] if isinstance(value, str) else str(value)

@@ -1,0 +1,145 @@
+"""Parity rules: does speculation leave the text alone?
+
+A lossless sampler says what plain decoding says, so a difference is the serving path's fault and
+never the draft's. Asked in this order, and the first that answers decides: is it the same text;
+does it first differ where rounding decides; is it no further from plain decoding's text than plain
+decoding's own answers are from each other, and no further from the references than plain's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from evaluation.completeness import CANDIDATE, PLAIN
+from evaluation.limits import above, signed
+from evaluation.policy import Policy
+from evaluation.report import Report, RequestFigures
+from evaluation.samples import ACCEPTANCE, AGAIN, SPEED
+from evaluation.statistics import mean_difference
+from speculation.records import Finding, Phase
+
+RULE = "parity"
+
+
+def parity(report: Report, policy: Policy) -> Iterator[Finding]:
+    """One temperature after the other: greedy and drawn texts have different baselines."""
+    for temperature in report.conditions.temperatures:
+        yield from _at(report, policy, temperature)
+
+
+def _at(report: Report, policy: Policy, temperature: float) -> Iterator[Finding]:
+    rule, greedy = _named(RULE, report, temperature), temperature == 0
+    compared = [r for r in report.of(CANDIDATE, temperature=temperature) if r.parity is not None]
+    n = len(report.prompts)
+    if len(compared) < n:
+        yield Finding(
+            rule,
+            Phase.INCONCLUSIVE,
+            f"{len(compared)} of {n} answers were compared with plain decoding's",
+        )
+        return
+    equal = sum(_equal(request) for request in compared)
+    if equal == n:
+        yield Finding(rule, Phase.PASS, f"all {n} answers are plain decoding's, token by token")
+        return
+    apart = [r for r in compared if not _equal(r) and not _rounding(r, policy)]
+    if greedy and not apart:
+        widest = max(r.parity.gap or 0.0 for r in compared if r.parity is not None)
+        yield Finding(
+            rule,
+            Phase.PASS,
+            f"{equal} of {n} answers are plain decoding's; the others first differ where plain "
+            f"decoding itself hardly preferred its token (by {widest:.2f} nats at most, "
+            f"{policy.parity_gap:g} may be rounding)",
+        )
+        return
+    bug = _serving_bug(apart, n) if greedy else ""
+    yield _against_plain(report, policy, temperature, compared, rule, bug)
+    yield from _against_references(report, policy, temperature, compared, bug)
+
+
+def _against_plain(
+    report: Report,
+    policy: Policy,
+    temperature: float,
+    compared: Sequence[RequestFigures],
+    rule: str,
+    bug: str,
+) -> Finding:
+    """ROUGE-L beside what plain decoding scores against itself: with other seeds where it draws,
+    alone against in a batch where it is greedy."""
+    if temperature > 0:
+        others = report.of(PLAIN, AGAIN, temperature=temperature)
+    else:
+        others = report.of(PLAIN, SPEED, concurrency=1, temperature=temperature)
+    baseline = {r.prompt: r.parity.rouge_l for r in others if r.parity is not None}
+    interval = mean_difference(
+        [r.parity.rouge_l for r in compared if r.parity is not None],
+        [baseline.get(r.prompt, math.nan) for r in compared],
+        alpha=policy.alpha,
+    )
+    told = (
+        f"{bug}ROUGE-L to plain decoding's text less that of plain decoding to itself is "
+        f"{signed(interval)}, and may be {policy.rouge_l_margin:g} lower at most"
+    )
+    return above(rule, told, interval, -policy.rouge_l_margin, policy)
+
+
+def _against_references(
+    report: Report,
+    policy: Policy,
+    temperature: float,
+    compared: Sequence[RequestFigures],
+    bug: str,
+) -> Iterator[Finding]:
+    """Both against the references, paired by prompt, where there are any."""
+    plain = {
+        r.prompt: r.rouge_l_reference
+        for r in report.of(PLAIN, ACCEPTANCE, temperature=temperature)
+        if r.rouge_l_reference is not None
+    }
+    both = [r for r in compared if r.rouge_l_reference is not None and r.prompt in plain]
+    if not both:
+        return
+    interval = mean_difference(
+        [_score(r.rouge_l_reference) - _score(plain[r.prompt]) for r in both],
+        [0.0] * len(both),
+        alpha=policy.alpha,
+    )
+    told = (
+        f"{bug}ROUGE-L to the {len(both)} references less plain decoding's, prompt by prompt, is "
+        f"{signed(interval)}, and may be {policy.rouge_l_margin:g} lower at most"
+    )
+    rule = _named(f"{RULE}_references", report, temperature)
+    yield above(rule, told, interval, -policy.rouge_l_margin, policy)
+
+
+def _serving_bug(apart: Sequence[RequestFigures], n: int) -> str:
+    first = apart[0]
+    place = None if first.parity is None else first.parity.position
+    where = "somewhere" if place is None else f"at token {place}"
+    return (
+        f"{len(apart)} of {n} answers leave plain decoding's where rounding cannot explain it "
+        f"(the first: prompt {first.prompt!r}, {where}), which points to a serving bug and not to "
+        "a bad draft; "
+    )
+
+
+def _equal(request: RequestFigures) -> bool:
+    return request.parity is not None and request.parity.equal
+
+
+def _rounding(request: RequestFigures, policy: Policy) -> bool:
+    """Whether plain decoding hardly preferred its own token where the two first differ."""
+    gap = None if request.parity is None else request.parity.gap
+    return gap is not None and gap <= policy.parity_gap
+
+
+def _score(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _named(rule: str, report: Report, temperature: float) -> str:
+    several = len(report.conditions.temperatures) > 1
+    return f"{rule} at temperature {temperature:g}" if several else rule

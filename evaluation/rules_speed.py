@@ -1,0 +1,142 @@
+"""Speed rules: net gain over plain decoding at every measured concurrency, and latency in bounds.
+
+A draft that is accepted well gains nothing where the machine is busy already, so each number of
+requests at once is judged by itself. Throughput is required; the first token and the tail guard
+comfort, and the policy may forgive some of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evaluation.completeness import CANDIDATE, PLAIN
+from evaluation.limits import above, below, plainly
+from evaluation.policy import Policy
+from evaluation.report import Report
+from evaluation.samples import SPEED
+from evaluation.speed import TAIL_REQUESTS, Quantile, SpeedFigures, speed_figures
+from speculation.records import Finding, Interval, Phase
+
+LATENCY = ("first_token", "latency")  # how the rules begin that a policy may forgive
+
+
+def speed(report: Report, policy: Policy) -> Iterator[Finding]:
+    """Every concurrency that was measured, and every one that the policy wants a gain at."""
+    measured = report.conditions.speed_concurrencies
+    for at_once in sorted({*measured, *policy.must_gain}):
+        figures = speed_figures(report, CANDIDATE, at_once, alpha=policy.alpha)
+        yield _throughput(report, policy, at_once, figures)
+        if figures is not None:
+            yield from _latency(report, policy, figures)
+    yield from _tails(report)
+
+
+def forgivable(finding: Finding) -> bool:
+    """Whether a policy's limits may excuse it."""
+    return finding.rule.startswith(LATENCY)
+
+
+def _throughput(
+    report: Report, policy: Policy, at_once: int, figures: SpeedFigures | None
+) -> Finding:
+    must = at_once in policy.must_gain
+    limit = policy.speed_over_plain if must else policy.speed_elsewhere
+    told = (
+        f"{_load(at_once)}, from question to answer, the new draft is "
+        f"{_times(None if figures is None else figures.speedup)} as fast as decoding without a "
+        f"draft, and it has to be above {limit:g}"
+    )
+    if must and at_once not in report.conditions.speed_concurrencies:
+        told += ", but that was not measured"
+    return above(
+        _named("speed_over_plain", at_once),
+        told,
+        None if figures is None else figures.speedup,
+        limit,
+        policy,
+        log=True,
+        each=report.conditions.block_prompts * at_once,
+        unit="prompts in the speed runs",
+    )
+
+
+def _latency(report: Report, policy: Policy, figures: SpeedFigures) -> Iterator[Finding]:
+    first = figures.first_token.get("p50")
+    yield _bounded("first_token", "the first token", "p50", first, figures, policy, report)
+    for share in ("p95", "p99"):
+        if share in figures.latency or share == "p95":
+            yield _bounded(
+                f"latency_{share}",
+                "the whole answer",
+                share,
+                figures.latency.get(share),
+                figures,
+                policy,
+                report,
+            )
+
+
+def _bounded(
+    rule: str,
+    what: str,
+    share: str,
+    quantile: Quantile | None,
+    figures: SpeedFigures,
+    policy: Policy,
+    report: Report,
+) -> Finding:
+    limit = (
+        policy.first_token_over_plain
+        if rule == "first_token"
+        else policy.p95_over_plain
+        if share == "p95"
+        else policy.p99_over_plain
+    )
+    ratio = None if quantile is None else quantile.ratio
+    seconds = (
+        ""
+        if quantile is None or quantile.plain_seconds is None
+        else f" ({quantile.seconds:.3f} s against {quantile.plain_seconds:.3f} s)"
+    )
+    which = {"p50": "half of the requests", "p95": "19 of 20 requests", "p99": "99 of 100 requests"}
+    told = (
+        f"{_load(figures.concurrency)}, {which[share]} have {what} within {_times(ratio)} the time "
+        f"that plain decoding takes{seconds}, and it has to be below {limit:g}"
+    )
+    return below(
+        _named(rule, figures.concurrency),
+        told,
+        ratio,
+        limit,
+        policy,
+        each=report.conditions.block_prompts * figures.concurrency,
+        unit="prompts in the speed runs",
+    )
+
+
+def _tails(report: Report) -> Iterator[Finding]:
+    """Says which tails nobody judged, so that silence is not taken for consent."""
+    short = []
+    for at_once in report.conditions.speed_concurrencies:
+        fewest = min(len(report.of(a, SPEED, concurrency=at_once)) for a in (CANDIDATE, PLAIN))
+        if fewest <= TAIL_REQUESTS:
+            short.append(f"{fewest} at {at_once} at once")
+    if short:
+        yield Finding(
+            "p99_not_judged",
+            Phase.PASS,
+            f"the slowest hundredth is judged above {TAIL_REQUESTS:,} requests an arm, and there "
+            f"were {', '.join(short)}",
+        )
+
+
+def _named(rule: str, at_once: int) -> str:
+    return rule if at_once == 1 else f"{rule} at {at_once}"
+
+
+def _load(at_once: int) -> str:
+    return "one request at a time" if at_once == 1 else f"{at_once} requests at once"
+
+
+def _times(ratio: Interval | None) -> str:
+    return f"{plainly(ratio)} times" if ratio is not None else "an unknown number of times"
