@@ -85,7 +85,6 @@ def evaluate(
     from evaluation.plan import plan
     from evaluation.plots import draw
     from evaluation.policy import Policy
-    from evaluation.report import PairFacts
     from evaluation.samples import question_digest
     from evaluation.summary import rows
     from flows.lineage import learned
@@ -125,7 +124,6 @@ def evaluate(
             out,
             line=Pairing(draft_len=draft_len, measurement=measurement),
             speed_prompts=policy.speed_prompts,
-            facts=PairFacts(incompatible=(), learned=met),
             progress=progress,
         )
     shown = out / "report.html"

@@ -97,6 +97,15 @@ def _impossible(request: RequestFigures, draft_len: int) -> str | None:
     )
     if not all(math.isfinite(seconds) and seconds >= 0 for seconds in times):
         return f"times of {times} seconds"
+    counts = request.counts
+    every = (counts.rounds, counts.plain_forwards, counts.drafted, counts.emitted)
+    every += (*counts.judged_per_position, *counts.accepted_per_position)
+    if not all(isinstance(number, int) for number in every):
+        return f"counts that are no whole numbers: {counts}"
+    parity = request.parity
+    scores = (request.rouge_l_reference, None if parity is None else parity.rouge_l)
+    if not all(0 <= score <= 1 for score in scores if score is not None):
+        return f"ROUGE-L of {scores}"
     if (request.first_token_seconds or 0.0) > request.seconds:
         return f"a first token after {times[4]} seconds of {request.seconds}"
     return inconsistency(request.counts, request.completion_tokens, draft_len)

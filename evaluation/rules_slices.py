@@ -53,6 +53,7 @@ def by_slice(report: Report, policy: Policy) -> Iterator[Finding]:
     found = sliced(report, policy)
     findings = [_one(report, policy, name, each) for name, each in found.judged.items()]
     yield from _held_to_holm(findings, policy)
+    yield from _later(report, policy, found)
     if found.small:
         pooled = f"; judged together as `{OTHER}`" if OTHER in found.judged else ""
         listed = ", ".join(f"{name} ({size})" for name, size in found.small.items())
@@ -62,6 +63,22 @@ def by_slice(report: Report, policy: Policy) -> Iterator[Finding]:
             f"fewer than {policy.slice_minimum} prompts, too few to judge by themselves: "
             f"{listed}{pooled}",
         )
+
+
+def _later(report: Report, policy: Policy, found: Sliced) -> Iterator[Finding]:
+    """What is too small at this look, and will not be at the last one, is not waved through now."""
+    if report.looks is None or report.looks.last:
+        return
+    growth = report.looks.planned[-1] / report.looks.planned[report.looks.number - 1]
+    for name, size in found.small.items():
+        if size * growth >= policy.slice_minimum:
+            yield Finding(
+                RULE + name,
+                Phase.INCONCLUSIVE,
+                f"{name}: {size} prompts so far, judged by itself at a later look, from "
+                f"{policy.slice_minimum} on",
+                more=policy.slice_minimum - size,
+            )
 
 
 def _one(report: Report, policy: Policy, name: str, members: frozenset[Place]) -> Finding:

@@ -18,7 +18,6 @@ from evaluation.samples import question_digest
 from evaluation.simulation import Arm, report
 from flows import making
 from flows.lineage import PROMPTS
-from registry import compatibility
 from registry.fingerprint import fingerprint_draft
 from speculation.records import Prompt
 from tests.registry import tiny
@@ -55,19 +54,17 @@ def measured(
         prompts: Sequence[Prompt],
         out: Path,
         *,
-        facts: PairFacts,
+        passed_over: int,
         **_: Any,
     ) -> Report:
         asked.extend(prompt.id for prompt in prompts)
         found = report({"candidate": Arm(0.6), "ngram": Arm(0.1)}, prompts=len(prompts), seed=0)
-        found = replace(found, facts=facts)
+        found = replace(found, facts=PairFacts((), passed_over=passed_over))
         out.mkdir()
         found.write(out / "report.json")
         return found
 
     monkeypatch.setattr(making, "run_trial", trial)
-    fits = compatibility.Compatibility(True)
-    monkeypatch.setattr(compatibility, "compare", lambda target, draft: fits)
     plan = {"target": "/t", "parent_draft": parent, "choice": "warm"}
     out = settings.home / "trial"
     return asked, making.measure_pair(settings, LINE, plan, draft, out, print)
