@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -156,8 +157,7 @@ def quantile_ratio(
         return None
     if fewest * min(quantile, 1 - quantile) < 1:
         return None
-    rng = np.random.default_rng(SEED)
-    times = rng.multinomial(blocks, np.full(blocks, 1 / blocks), RESAMPLES)  # each block is drawn
+    times = _times(blocks)
     once = np.ones((1, blocks), dtype=times.dtype)
     ratios = [
         _quantile(first, drawn, quantile) / _quantile(second, drawn, quantile)
@@ -178,7 +178,16 @@ def _widened(alpha: float, n: int) -> float:
     return float(stats.norm.cdf(-reach))
 
 
-def _quantile(blocks: Sequence[Floats], times: NDArray[np.int64], quantile: float) -> Floats:
+@lru_cache(maxsize=16)
+def _times(blocks: int) -> NDArray[np.int32]:
+    """[resamples, blocks]: how often each block is drawn. The same ones for every quantile."""
+    rng = np.random.default_rng(SEED)
+    drawn = rng.multinomial(blocks, np.full(blocks, 1 / blocks), RESAMPLES).astype(np.int32)
+    drawn.flags.writeable = False
+    return drawn
+
+
+def _quantile(blocks: Sequence[Floats], times: NDArray[np.int32], quantile: float) -> Floats:
     """The quantile of what blocks hold, were each there as often as a row of `times` says.
 
     The smallest value that at least the share `quantile` of all is not above.
@@ -186,7 +195,7 @@ def _quantile(blocks: Sequence[Floats], times: NDArray[np.int64], quantile: floa
     values = np.concatenate(blocks)
     order = np.argsort(values, kind="stable")
     owner = np.repeat(np.arange(len(blocks)), [block.size for block in blocks])[order]
-    reached = np.cumsum(times[:, owner], axis=1)
+    reached = np.cumsum(times[:, owner], axis=1, dtype=np.int32)
     # A little less than the share: 0.95 * 20 must not be more than 19 by rounding.
     first = (reached >= reached[:, -1:] * quantile * (1 - 1e-12)).argmax(axis=1)
     return np.asarray(values[order][first], dtype=np.float64)
