@@ -59,6 +59,7 @@ class Answer:
     queue_seconds: float
     prefill_seconds: float
     decode_seconds: float
+    adapter: str | None = None  # of the target, that answered
     first_token_seconds: float | None = None  # from sending, as the client sees it; if streamed
 
 
@@ -96,13 +97,16 @@ class Client:
         """Sleep so long, or until the requests were given up."""
         self._sleep(seconds)
 
-    def model(self) -> str:
-        """The name of the first model the endpoint offers."""
+    def models(self) -> tuple[str, ...]:
+        """The names of the models the endpoint offers: the target's first, then its adapters'."""
         body = self._json("GET", "/v1/models", None)
         try:
-            return str(body["data"][0]["id"])
-        except (KeyError, IndexError, TypeError) as error:
+            names = tuple(str(model["id"]) for model in body["data"])
+        except (KeyError, TypeError) as error:
             raise MeasurementError(f"{self.url}/v1/models lists no model: {body}") from error
+        if not names:
+            raise MeasurementError(f"{self.url}/v1/models lists no model: {body}")
+        return names
 
     def engine(self) -> str:
         """What serves, as the endpoint tells; "unknown" where it does not."""
@@ -152,6 +156,8 @@ class Client:
         fault = inconsistency(answer.counts, answer.completion_tokens, most)
         if draft_len not in (None, answer.draft_len) and arm != "none":
             fault = f"it drafted {answer.draft_len} tokens a round, asked were {draft_len}"
+        if answer.adapter != prompt.adapter:
+            fault = f"it answered by the adapter {answer.adapter}, asked was {prompt.adapter}"
         if logprobs and len(answer.tokens) > answer.completion_tokens:
             fault = f"{len(answer.tokens)} log-probabilities for {answer.completion_tokens} tokens"
         if fault is not None:
@@ -290,6 +296,7 @@ def _answer(body: Any, seconds: float, first_token_seconds: float | None) -> Ans
         queue_seconds=float(told["queue_seconds"]),
         prefill_seconds=float(told["prefill_seconds"]),
         decode_seconds=float(told["decode_seconds"]),
+        adapter=told.get("adapter"),
         first_token_seconds=first_token_seconds,
     )
 

@@ -78,7 +78,8 @@ def measure(
     client = Client(url, key=key, timeout_seconds=timeout_seconds, clock=clock, sleep=sleep)
     with closing(client):
         greeting = Asking(sleep=client.pause, most=consecutive_errors)
-        model = greeting(PLAIN, client.model)
+        model, *adapters = greeting(PLAIN, client.models)
+        _offered(prompts, adapters, url)
 
         def ask(work: Work, tokens: int = max_tokens) -> Answer:
             timed = work.run == SPEED
@@ -237,6 +238,15 @@ def _check(
     for name, given in (("temperatures", temperatures), ("speed_concurrencies", concurrencies)):
         if not given or len(set(given)) < len(given):
             raise ValueError(f"got {name} {tuple(given)}, wanted at least one, each once")
+
+
+def _offered(prompts: Sequence[Prompt], adapters: Sequence[str], url: str) -> None:
+    for prompt in prompts:
+        if prompt.adapter is not None and prompt.adapter not in adapters:
+            raise ValueError(
+                f"prompt {prompt.id!r} is for the adapter {prompt.adapter!r}; {url} offers "
+                f"{', '.join(adapters) or 'none'}: serve it, or leave the prompt out"
+            )
 
 
 def _one_release(greeted: Mapping[str, Answer]) -> str:

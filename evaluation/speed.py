@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from evaluation.prediction import Prediction, predict, prefill_share
 from evaluation.report import Report, RequestFigures
 from evaluation.samples import SPEED
 from evaluation.statistics import quantile_ratio, ratio_of_ratios
@@ -48,6 +49,9 @@ class SpeedFigures:
     speedup: Interval | None  # of tokens a second, by block
     latency: dict[str, Quantile]  # p50, p95, and p99 above 1,000 requests
     first_token: dict[str, Quantile]  # the same, from sending to the first token
+    decode_speedup: Interval | None  # from the first token on, as the server timed it, by block
+    prefill_share: float | None  # of plain decoding's time on the server
+    prediction: Prediction | None  # what acceptance and costs say that the speed-up should be
 
 
 def speed_figures(
@@ -69,6 +73,9 @@ def speed_figures(
         ratio_of_ratios(*table[:, :2].T, *other[:, :2].T, alpha=alpha) if paired else None,
         _quantiles(ours, plain, "seconds", alpha=alpha),
         _quantiles(ours, plain, "first_token_seconds", alpha=alpha),
+        ratio_of_ratios(*table[:, 2:4].T, *other[:, 2:4].T, alpha=alpha) if paired else None,
+        prefill_share(plain) if plain else None,
+        predict(report, arm, concurrency),
     )
 
 

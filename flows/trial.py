@@ -7,49 +7,97 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from configuration.settings import Pairing, Serving
 from flows.line import device
+from flows.lineage import learned
 from speculation.records import Prompt
 
 if TYPE_CHECKING:
     from evaluation.report import PairFacts, Report
+    from evaluation.samples import Measurement
 
 HOST = "127.0.0.1"
 SECONDS_TO_LOAD = 300.0
+JUDGED = ("candidate", "incumbent")  # arms whose drafts learned something
+
+Progress = Callable[[int, int, str], None]
 
 
-def run_trial(
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A trial server that is up."""
+
+    url: str
+    key: str  # opens everything
+    arms: tuple[str, ...]
+    line: Pairing
+    exit_code: Callable[[], int | None]  # None while it runs
+    log: Path
+
+    def measure(
+        self,
+        prompts: Sequence[Prompt],
+        journal: Path,
+        *,
+        speed_prompts: int,
+        max_tokens: int | None = None,  # None: as the pairing measures
+        progress: Progress,
+    ) -> Measurement:
+        """Measure every arm. Goes on from the journal. Raises MeasurementError where nothing could
+        be measured."""
+        from evaluation.measure import measure
+
+        measuring = self.line.measurement
+        found = measure(
+            self.url,
+            prompts,
+            arms=self.arms,
+            draft_len=self.line.draft_len,
+            max_tokens=max_tokens or measuring.max_tokens,
+            temperatures=measuring.temperatures,
+            concurrency=measuring.concurrency,
+            speed_prompts=speed_prompts,
+            speed_concurrencies=measuring.speed_concurrencies,
+            consecutive_errors=measuring.consecutive_errors,
+            journal=journal,
+            key=self.key,
+            progress=progress,
+        )
+        code = self.exit_code()
+        if found.incomplete is None or code is None:
+            return found
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        why = f"{found.incomplete}; the server ended by {how}, its log is {self.log}"
+        return replace(found, incomplete=why)
+
+
+@contextmanager
+def trial_server(
     target: Path,
     arms: Mapping[str, str],  # name -> draft; "none" has to be among them
-    prompts: Sequence[Prompt],
-    folder: Path,  # journal, log and report.json
+    folder: Path,  # the server's home and log
     *,
     line: Pairing,
-    speed_prompts: int,
     serving: Serving | None = None,  # max_slots and max_context; None: the server's own defaults
-    max_tokens: int | None = None,  # None: as the pairing measures
-    facts: PairFacts | None = None,  # of the drafts, kept in the report
-    progress: Callable[[int, int, str], None],
-) -> Report:
-    """Measure the arms and write folder/report.json. Goes on from the folder's journal.
-
-    Raises EndpointError when the server does not come up, MeasurementError when it cannot be
-    measured.
-    """
+    adapters: Mapping[str, Path] | None = None,  # of the target, by the names prompts ask for
+) -> Iterator[Trial]:
+    """Serve the arms until the block ends. Raises EndpointError where it does not come up."""
     from evaluation.endpoints import free_port, started
-    from evaluation.measure import measure
-    from evaluation.report import report_of
 
     folder.mkdir(parents=True, exist_ok=True)
     port, (tenant, key) = free_port(), (token_hex(24), token_hex(24))
     argv = [sys.executable, "-m", "cli.main", "serve", str(target), "--trial"]
     for name, draft in arms.items():
         argv += ["--arm", f"{name}={draft}"]
+    for name, place in (adapters or {}).items():
+        argv += ["--adapter", f"{name}={place}"]
     argv += ["--host", HOST, "--port", str(port), "--draft-len", str(line.draft_len)]
     argv += ["--home", str(folder), "--device", device()]
     if serving is not None:  # the trial's home is not the user's, so it has to be told
@@ -62,25 +110,72 @@ def run_trial(
         timeout_seconds=SECONDS_TO_LOAD,
         environ={**os.environ, **_keys(tenant, key)},
     ) as server:
-        measured = measure(
-            server.url,
+        yield Trial(server.url, key, tuple(arms), line, server.exit_code, server.log)
+
+
+def run_trial(
+    target: Path,
+    arms: Mapping[str, str],  # name -> draft; "none" has to be among them
+    prompts: Sequence[Prompt],
+    folder: Path,  # journal, log and report.json
+    *,
+    line: Pairing,
+    speed_prompts: int,
+    serving: Serving | None = None,
+    adapters: Mapping[str, Path] | None = None,
+    max_tokens: int | None = None,  # None: as the pairing measures
+    passed_over: int = 0,  # prompts left out since a draft had learned from them
+    progress: Progress,
+) -> Report:
+    """Measure the arms and write folder/report.json. Goes on from the folder's journal.
+
+    Raises EndpointError when the server does not come up, MeasurementError when nothing can be
+    measured of it. What was cut short is in the report, `incomplete` with the reason.
+    """
+    from evaluation.report import report_of
+
+    facts = pair_facts(target, arms, prompts, passed_over=passed_over)
+    with trial_server(target, arms, folder, line=line, serving=serving, adapters=adapters) as trial:
+        measured = trial.measure(
             prompts,
-            arms=tuple(arms),
-            draft_len=line.draft_len,
-            max_tokens=max_tokens or line.measurement.max_tokens,
-            temperatures=line.measurement.temperatures,
-            concurrency=line.measurement.concurrency,
+            folder / "journal.jsonl",
             speed_prompts=speed_prompts,
-            speed_draft_len=line.draft_len,
-            speed_concurrencies=line.measurement.speed_concurrencies,
-            consecutive_errors=line.measurement.consecutive_errors,
-            journal=folder / "journal.jsonl",
-            key=key,
+            max_tokens=max_tokens,
             progress=progress,
         )
     report = report_of(measured, tokenizer=line.measurement.tokenizer, facts=facts)
     report.write(folder / "report.json")
     return report
+
+
+def complete(report: Report) -> Report:
+    """The report. Raises MeasurementError, with the reason, for one that was cut short: whoever
+    tries again goes on from its journal."""
+    from evaluation.client import MeasurementError
+
+    if report.incomplete is not None:
+        raise MeasurementError(f"measuring ended early: {report.incomplete}")
+    return report
+
+
+def pair_facts(
+    target: Path, arms: Mapping[str, str], prompts: Sequence[Prompt], *, passed_over: int = 0
+) -> PairFacts:
+    """Whether the drafts fit the target, and which of the prompts they learned from."""
+    from evaluation.report import PairFacts
+    from evaluation.samples import question_digest
+    from registry.compatibility import compare
+
+    drafts = {name: draft for name, draft in arms.items() if name in JUDGED}
+    answers = {name: compare(target, draft) for name, draft in drafts.items()}
+    known = frozenset[str]().union(*(learned(draft) for draft in drafts.values()))
+    return PairFacts(
+        incompatible=tuple(
+            f"{n}: {why}" for n, a in answers.items() if not a.ok for why in a.reasons
+        ),
+        learned=tuple(prompt.id for prompt in prompts if question_digest(prompt) in known),
+        passed_over=passed_over,
+    )
 
 
 def _keys(tenant: str, admin: str) -> dict[str, str]:

@@ -46,6 +46,7 @@ class Fake:
     url: str = ""
     speculative_cost: float = 1.2  # of a forward that verifies, over a plain one
     release: str = "release-1"
+    models: tuple[str, ...] = ("toy",)  # and its adapters
     pairs: dict[str, str] = field(default_factory=dict)
     busy: int = 0  # requests to answer with 429, each to come back in 7 s
     key: str = ""  # wanted of everybody
@@ -157,7 +158,7 @@ class Fake:
                     said[-1] = END
             words += said
             entries += ranks
-        seconds = self.forward_seconds * (1 + plain + rounds * self.speculative_cost)
+        seconds = self.forward_seconds * (plain + rounds * self.speculative_cost)
         return {
             "words": words,
             "entries": entries,
@@ -205,6 +206,7 @@ class Fake:
                     "pair": self.pairs.get(arm, f"p-{arm}"),
                     "release": self.release,
                     "drafter": arm,
+                    "adapter": None if asked["model"] == self.models[0] else asked["model"],
                     "draft_len": draft_len,
                     "rounds": answer["rounds"],
                     "plain_forwards": answer["plain"],
@@ -263,10 +265,17 @@ def entry(word: str, ranked: Ranked, top: int) -> dict[str, Any]:
 @contextmanager
 def serving(fake: Fake) -> Iterator[Fake]:
     """The fake on a free loopback port, in a thread of this process."""
+
+    def models(_: Request) -> JSONResponse:
+        return JSONResponse({"data": [{"id": name} for name in fake.models]})
+
     app = Starlette(
         routes=[
             Route("/v1/chat/completions", fake.chat, methods=["POST"]),
-            Route("/v1/models", lambda request: JSONResponse({"data": [{"id": "toy"}]})),
+            Route(
+                "/v1/models",
+                models,
+            ),
             Route("/admin/pair", lambda request: JSONResponse({"engine": "toy 1"})),
         ]
     )

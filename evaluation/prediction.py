@@ -1,0 +1,132 @@
+"""Predicts what an arm gains from its acceptance and its costs, to be held against what it gained.
+
+The model is S(K) = E(K) / (K*c + v(K) + o): tokens a round yields over what a round costs, in plain
+forwards; c is a drafted token, v(K) the target's forward over K + 1 tokens, o the host's overhead.
+
+What is derived how, since an endpoint tells seconds of requests and not of kernels:
+
+- E(K) = 1 + the sum of survivals, from the acceptance runs: other requests, at a fixed K. Where the
+  serving policy drafted further than that K, the last position's hazard is taken to go on.
+- c, v and o are not told apart. Their sum is, as the cost of a round: the arm's decode seconds less
+  its plain forwards' share, per round, over plain decoding's seconds a forward. From half of the
+  blocks of the speed runs (those of even number), as are K and the share of plain forwards that
+  the serving policy chose.
+- It is compared with the decode speed-up of the other half, of which nothing went in.
+
+So the two agree only if the model holds: if a round's yield does not depend on the load it is made
+under, and costs do not depend on the tokens. Where K follows the request, easy ones get more of it
+and E of the average K is a little too low. End to end is Amdahl: 1 / (p + (1 - p) / S), p being the
+share of prefill in plain decoding's time on the server.
+Sources: Leviathan et al., Fast Inference from Transformers via Speculative Decoding, 2023, section
+3.4; Amdahl, Validity of the single processor approach, 1967.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from evaluation.report import Report, RequestFigures
+from evaluation.samples import SPEED
+from speculation.records import Counts, pool
+
+PLAIN = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One arm at one concurrency. Costs are in plain forwards of the target."""
+
+    draft_len: float  # tokens drafted a round in the speed runs, on average
+    drafting: float  # share of forwards that verified a draft, prefill aside
+    tokens_a_round: float  # E(K)
+    round_cost: float  # K*c + v(K) + o
+    decode_speedup: float  # predicted, over plain decoding
+    measured_decode_speedup: float  # of the other half of the blocks
+    prefill_share: float  # p, of plain decoding's seconds on the server
+    end_to_end_speedup: float  # predicted, by Amdahl
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less 1."""
+        return self.decode_speedup / self.measured_decode_speedup - 1
+
+
+def predict(report: Report, arm: str, concurrency: int) -> Prediction | None:
+    """The prediction for `arm`, or None where there is nothing to predict it from: no draft, no
+    speed runs, fewer than two blocks."""
+    ours, plain = (report.of(a, SPEED, concurrency=concurrency) for a in (arm, PLAIN))
+    learned_from = _half(ours, lambda block: block % 2 == 0)
+    yardstick = _half(plain, lambda block: block % 2 == 0)
+    counts = pool([r.counts for r in learned_from])
+    drafted = pool([r.counts for r in report.of(arm)])  # the acceptance runs'
+    forward = _seconds_a_forward(yardstick)
+    if forward is None or not (counts.rounds and drafted.rounds):
+        return None
+    # a request's prefill is a plain forward, and no decoding
+    plain_forwards = max(0, counts.plain_forwards - len(learned_from))
+    seconds = sum(r.decode_seconds for r in learned_from)
+    cost = (seconds / forward - plain_forwards) / counts.rounds
+    draft_len = counts.drafted / counts.rounds
+    drafting = counts.rounds / (counts.rounds + plain_forwards)
+    tokens = expected_tokens(drafted, draft_len)
+    taken = (1 - drafting) + drafting * cost
+    measured = _decode_speedup(*(_half(r, lambda block: block % 2 == 1) for r in (ours, plain)))
+    if measured is None or taken <= 0:
+        return None
+    gain = ((1 - drafting) + drafting * tokens) / taken
+    share = prefill_share(plain)
+    return Prediction(
+        draft_len, drafting, tokens, cost, gain, measured, share, end_to_end(gain, share)
+    )
+
+
+def expected_tokens(counts: Counts, draft_len: float) -> float:
+    """E(K): tokens a round of `draft_len` yields, by measured survivals; between two whole K in
+    proportion, beyond the measured positions by the last one's hazard."""
+    survivals = [kept / counts.rounds for kept in counts.accepted_per_position]
+    last = next((hazard for hazard in reversed(counts.hazards) if hazard is not None), 0.0)
+    total, position, survival = 1.0, 0, 1.0
+    while draft_len > position:
+        survival = survivals[position] if position < len(survivals) else survival * last
+        total += survival * min(1.0, draft_len - position)
+        position += 1
+    return total
+
+
+def end_to_end(decode_speedup: float, prefill_share: float) -> float:
+    """The speed-up of a whole request of which `prefill_share` is not made faster (Amdahl)."""
+    return 1 / (prefill_share + (1 - prefill_share) / decode_speedup)
+
+
+def prefill_share(plain: Sequence[RequestFigures]) -> float:
+    """Of plain decoding's seconds on the server, those before the first token; 0 to 1."""
+    prefill = sum(r.prefill_seconds for r in plain)
+    whole = prefill + sum(r.decode_seconds for r in plain)
+    return prefill / whole if whole > 0 else 0.0
+
+
+def _half(
+    requests: Sequence[RequestFigures], chosen: Callable[[int], bool]
+) -> list[RequestFigures]:
+    return [r for r in requests if chosen(r.block)]
+
+
+def _seconds_a_forward(plain: Sequence[RequestFigures]) -> float | None:
+    forwards = sum(r.counts.plain_forwards - 1 for r in plain)
+    seconds = sum(r.decode_seconds for r in plain)
+    return seconds / forwards if forwards > 0 and seconds > 0 else None
+
+
+def _decode_speedup(
+    ours: Sequence[RequestFigures], plain: Sequence[RequestFigures]
+) -> float | None:
+    """Tokens after the first a second of decoding, over plain decoding's."""
+    rates = []
+    for side in (ours, plain):
+        tokens = sum(max(0, r.completion_tokens - 1) for r in side)
+        seconds = sum(r.decode_seconds for r in side)
+        if not tokens or seconds <= 0:
+            return None
+        rates.append(tokens / seconds)
+    return rates[0] / rates[1]
