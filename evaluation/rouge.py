@@ -1,4 +1,4 @@
-"""ROUGE-L that is right for any script, and the same as a metric of the `evaluate` library.
+"""ROUGE-L that is right for any script.
 
 rouge_score's own tokenizer keeps a-z and 0-9 only: Chinese or Arabic text has no tokens there and
 scores 0, and so does a perfect copy of it. Ours splits by Unicode:
@@ -101,26 +101,8 @@ def _stands_alone(character: str) -> bool:
 
 
 def rouge_l_metric() -> Any:
-    """An `evaluate.Metric`: compute(predictions=, references=, tokenizer=) gives the mean as
-    `rouge_l` and one score a pair as `scores`. Needs no network and leaves no file."""
-    import datasets  # with evaluate three seconds and 300 MB, hence here
-    import evaluate
-
-    class RougeL(evaluate.Metric):  # type: ignore[misc] # evaluate ships no types
-        def _info(self) -> Any:
-            text = datasets.Value("string")
-            return evaluate.MetricInfo(
-                description="ROUGE-L F for any script",
-                citation="Lin, ROUGE: A Package for Automatic Evaluation of Summaries, 2004",
-                inputs_description="predictions and references: texts, one of each a sample",
-                features=datasets.Features({"predictions": text, "references": text}),
-            )
-
-        def _compute(
-            self, predictions: list[str], references: list[str], tokenizer: str = "words"
-        ) -> dict[str, Any]:
-            each = scores(predictions, references, tokenizer=tokenizer)
-            return {"rouge_l": sum(each) / len(each), "scores": each}
+    """The metric of metrics/rouge_l.py. Needs no network and leaves no file."""
+    from evaluation.metrics.rouge_l import RougeL  # three seconds and 300 MB
 
     with TemporaryDirectory() as folder:  # it makes a folder there; texts stay in memory
         return RougeL(keep_in_memory=True, cache_dir=folder)
