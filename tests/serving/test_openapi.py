@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -175,6 +176,24 @@ def test_keys_are_in_the_document_where_they_are_wanted(tmp_path: Path) -> None:
     assert "k" * 20 not in str(document(keyed))
 
 
+def schemathesis(where: str, cwd: Path, *asked: str, **environ: str) -> None:
+    """Hold a server against the document that lies there. AssertionError with what was found."""
+    command = [
+        *(str(Path(sys.executable).with_name("schemathesis")), "run", "--no-color"),
+        *("--warnings", "off", "--generation-database", "none", *asked, where),
+    ]
+    here = {"PYTHONPATH": str(Path(__file__).parent), **environ}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, cwd=cwd, env={**os.environ, **here}
+    )
+    print(*(line for line in done.stdout.splitlines() if "generated" in line))
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+# A prompt may be longer than the context, a field may want another: no schema says that.
+ALL_BUT_ONE = ("--checks", "all", "--exclude-checks", "positive_data_acceptance")
+
+
 @pytest.mark.slow  # thousands of requests
 @pytest.mark.parametrize(
     "asked",
@@ -186,15 +205,41 @@ def test_keys_are_in_the_document_where_they_are_wanted(tmp_path: Path) -> None:
     ids=["clients", "operators"],
 )
 def test_schemathesis_finds_nothing(target_folder: Path, tmp_path: Path, asked: list[str]) -> None:
-    command = [
-        *(str(Path(sys.executable).with_name("schemathesis")), "run"),
-        *("--phases", "coverage,fuzzing,stateful", "--max-examples", "60", "--no-color"),
-        # A prompt may be longer than the context, a field may want another: no schema says that.
-        *("--checks", "all", "--exclude-checks", "positive_data_acceptance"),
-        *("--warnings", "off", "--generation-database", "none", *asked),
-    ]
     settings = ServeSettings(home=tmp_path, target=target_folder, max_context=300)
+    phases = ("--phases", "coverage,fuzzing,stateful", "--max-examples", "60")
     with serving(settings) as served:
-        command.append(f"{served.url}/openapi.json")
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout[-4000:]
+        schemathesis(f"{served.url}/openapi.json", tmp_path, *phases, *ALL_BUT_ONE, *asked)
+
+
+@pytest.mark.slow  # likewise
+def test_schemathesis_finds_nothing_with_keys_and_without_them_nothing_open(
+    target_folder: Path, tmp_path: Path
+) -> None:
+    settings = ServeSettings(
+        home=tmp_path,
+        target=target_folder,
+        max_context=300,
+        keys={"alice": ALICE},
+        admin_keys=(BOSS,),
+        hook_secret=SECRET,
+    )
+    bounded = ("--phases", "coverage,fuzzing", "--max-examples", "10", "--max-time", "12")
+    every_answer = "not_a_server_error,status_code_conformance,response_schema_conformance"
+    with serving(settings) as served:
+        headers = {"authorization": f"Bearer {BOSS}"}
+        schemathesis(
+            f"{served.url}/openapi.json",
+            tmp_path,
+            *(*bounded, "--exclude-path", "/admin/drain", *ALL_BUT_ONE),
+            *("-H", f"Authorization: {headers['authorization']}"),
+            SCHEMATHESIS_HOOKS="schemathesis_signing",
+            HOOK_SECRET=SECRET,
+        )
+        told = tmp_path / "openapi.json"  # it wants a key as well
+        told.write_text(served.client.get("/openapi.json", headers=headers).text)
+        schemathesis(
+            str(told),
+            tmp_path,
+            *(*bounded, "--url", served.url, "--checks", f"{every_answer},closed_without_a_key"),
+            SCHEMATHESIS_HOOKS="schemathesis_closed",
+        )
