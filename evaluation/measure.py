@@ -12,34 +12,29 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 
-from evaluation.asking import CONSECUTIVE_ERRORS, Asking, EndedError
+from evaluation.asking import CONSECUTIVE_ERRORS, Asking
 from evaluation.client import Answer, Client, MeasurementError
 from evaluation.journal import Journal
+from evaluation.running import Progress, Run
 from evaluation.samples import (
     SPEED,
     Conditions,
     Measurement,
-    Sample,
-    SpeedBlock,
     prompts_digest,
 )
-from evaluation.slowing import slowed
 from evaluation.stored import Stored
-from evaluation.work import BLOCK_PROMPTS, PLAIN, Block, Work, acceptance, speed
+from evaluation.version import code_version
+from evaluation.work import BLOCK_PROMPTS, PLAIN, Work, acceptance, speed
 from speculation.records import Prompt
 
 ARMS = ("candidate", "incumbent", "ngram", "none")  # none: plain decoding, always measured
 WARM_UP_TOKENS = 8
-
-Progress = Callable[[int, int, str], None]  # done, total, what
 
 
 def quiet(done: int, total: int, what: str) -> None:
@@ -114,7 +109,7 @@ def measure(
             block_prompts=BLOCK_PROMPTS,
             engine=client.engine(),
             machine=f"{platform.machine()}, {os.cpu_count()} CPUs",
-            code_version=_code_version(),
+            code_version=code_version(),
         )
         batched = list(acceptance(prompts, arms, temperatures, concurrency=concurrency, seed=seed))
         blocks = list(
@@ -122,102 +117,10 @@ def measure(
         )
         with Journal(journal, asdict(conditions)) as lines:
             stored = Stored(lines)
-            run = _Run(
-                conditions,
-                client,
-                stored,
-                ask,
-                Asking(sleep=client.pause, failed=stored.failed, most=consecutive_errors),
-                clock,
-                progress,
-                len(batched) + sum(len(part.work) for block in blocks for part in block),
-            )
+            asking = Asking(sleep=client.pause, failed=stored.failed, most=consecutive_errors)
+            run = Run(conditions, client, stored, ask, asking, clock, progress)
             incomplete = run.everything(batched, blocks)
             return stored.measurement(conditions, prompts, batched, blocks, incomplete)
-
-
-@dataclass
-class _Run:
-    """A measurement under way."""
-
-    conditions: Conditions
-    client: Client
-    stored: Stored
-    ask: Callable[[Work], Answer]
-    asking: Asking
-    clock: Callable[[], float]
-    progress: Progress
-    total: int
-    finished: int = 0
-
-    def everything(self, batched: Sequence[Work], blocks: Sequence[Sequence[Block]]) -> str | None:
-        """Why it ended early, or None. Raises MeasurementError where nothing was measured."""
-        self.finished = sum(work.key in self.stored.samples for work in batched)
-        self.progress(self.finished, self.total, "measuring")
-        try:
-            waiting = [work for work in batched if work.key not in self.stored.samples]
-            for kind in dict.fromkeys((w.run, w.arm, w.temperature) for w in waiting):
-                these = [w for w in waiting if (w.run, w.arm, w.temperature) == kind]
-                self.at_once(these, self.conditions.concurrency)
-            self.blocks(blocks)
-        except EndedError as ended:
-            if not self.stored.samples:
-                raise MeasurementError(str(ended)) from ended
-            return str(ended)
-        found = slowed(list(self.stored.blocks.values()), list(self.stored.samples.values()))
-        for temperature, at_once in found:
-            self.stored.void(temperature, at_once)
-        return next(iter(found.values()), None)
-
-    def blocks(self, blocks: Sequence[Sequence[Block]]) -> None:
-        warm: set[tuple[str, int]] = set()
-        for block in blocks:
-            if all(part.key in self.stored.blocks for part in block):
-                self.finished += sum(len(part.work) for part in block)
-                self.progress(self.finished, self.total, "measured before")
-                continue
-            for part in block:  # K learns what pays, and every cache and clock of the machine
-                if (part.arm, part.concurrency) not in warm:
-                    warm.add((part.arm, part.concurrency))
-                    self.at_once(part.work, part.concurrency, keep=False)
-            for part in block:  # a block cut in two by a kill is measured again as a whole
-                begun = self.clock()
-                self.at_once(part.work, part.concurrency)
-                seconds = self.clock() - begun
-                self.stored.add_block(SpeedBlock(*part.key, seconds))
-
-    def at_once(self, waiting: Iterable[Work], concurrency: int, *, keep: bool = True) -> None:
-        """Ask `concurrency` requests at a time, finish in this thread. Raises EndedError."""
-        pool = ThreadPoolExecutor(concurrency, thread_name_prefix="measure")
-        try:
-            asked = {
-                pool.submit(self.asking, work.arm, partial(self.ask, work)): work
-                for work in waiting
-            }
-            for answered in as_completed(asked):
-                answer = answered.result()
-                self.check(asked[answered], answer)
-                if keep:
-                    self.finish(asked[answered], answer)
-        except BaseException:  # Ctrl-C as well: the pool below waits for what is in flight
-            self.client.abort()  # ends it
-            raise
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-    def check(self, work: Work, answer: Answer) -> None:
-        began = self.conditions.pairs[work.arm]
-        if (answer.release, answer.pair) != (self.conditions.release, began):
-            raise EndedError(
-                f"{self.client.url} began with pair {began} as {work.arm} and answers with "
-                f"{answer.pair}: it was swapped during the measurement"
-            )
-
-    def finish(self, work: Work, answer: Answer) -> None:
-        where = (work.temperature, work.concurrency, work.block)
-        self.stored.add(Sample(work.run, work.arm, work.prompt.id, *where, answer))
-        self.finished += 1
-        self.progress(self.finished, self.total, f"{work.arm}, {work.run}")
 
 
 def _check(
@@ -255,10 +158,3 @@ def _one_release(greeted: Mapping[str, Answer]) -> str:
         told = ", ".join(f"{arm} {answer.release[:12]}" for arm, answer in greeted.items())
         raise MeasurementError(f"the arms are not on one release ({told}): not comparable")
     return releases.pop()
-
-
-def _code_version() -> str:
-    try:
-        return metadata.version("paceline")
-    except metadata.PackageNotFoundError:  # run from a source tree
-        return "unknown"

@@ -51,6 +51,8 @@ class Fake:
     busy: int = 0  # requests to answer with 429, each to come back in 7 s
     key: str = ""  # wanted of everybody
     refuse_after: int | None = None  # answer 503 from this request on
+    fail_every: int = 0  # answer every so-manieth request with 500
+    asked: int = 0
     lie: bool = False  # claims to have accepted twice what it did
     answered: int = 0
     most_at_once: int = 0
@@ -68,6 +70,9 @@ class Fake:
             return JSONResponse({"error": {"message": "full"}}, 429, {"retry-after": "7"})
         if self.refuse_after is not None and self.answered >= self.refuse_after:
             return JSONResponse({"error": {"message": "shutting down"}}, 503)
+        self.asked += 1
+        if self.fail_every and self.asked % self.fail_every == 0:
+            return JSONResponse({"error": {"message": "a fault"}}, 500)
         self.answered += 1
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)

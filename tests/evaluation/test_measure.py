@@ -12,6 +12,7 @@ from evaluation.journal import JournalError
 from evaluation.measure import ARMS, measure
 from evaluation.policy import Policy
 from evaluation.report import PairFacts, Report, ReportError, report_of
+from evaluation.running import IN_ALL
 from evaluation.samples import Measurement
 from evaluation.summary import rows
 from speculation.records import Phase, Prompt, pool
@@ -249,19 +250,26 @@ def test_what_cannot_be_measured_is_refused_before_a_request(
         )
 
 
-def test_progress_ends_at_the_total(tmp_path: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    with serving(Fake(KNOWS)) as fake:
+def test_each_kind_of_run_ends_at_its_total_and_time_left_at_nothing(tmp_path: Path) -> None:
+    seen: dict[str, list[tuple[int, int]]] = {}
+    fake = Fake(KNOWS)
+    with serving(fake):
         measure(
             fake.url,
             PROMPTS[:4],
             draft_len=4,
             max_tokens=64,
+            speed_concurrencies=(1, 2),
             journal=tmp_path / "journal.jsonl",
-            progress=lambda done, total, what: seen.append((done, total)),
+            clock=fake.clock,
+            progress=lambda done, total, what: seen.setdefault(what, []).append((done, total)),
         )
-    assert seen[-1] == (32, 32)
-    assert [done for done, _ in seen] == list(range(33))
+    for what in ("acceptance", "speed, 1 at once", "speed, 2 at once"):
+        assert seen.pop(what) == [(done, 16) for done in range(17)]
+    ((what, times),) = seen.items()
+    assert what == IN_ALL
+    assert times[-1][0] == times[-1][1] > 0
+    assert [done for done, _ in times] == sorted(done for done, _ in times)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -1,0 +1,181 @@
+"""An endpoint that fails midway: measuring ends, says why, and keeps what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaluation.asking import Asking, EndedError
+from evaluation.client import MeasurementError
+from evaluation.gate import judge
+from evaluation.measure import measure
+from evaluation.policy import Policy
+from evaluation.report import PairFacts, Report, report_of
+from evaluation.samples import Measurement
+from speculation.records import Phase, Prompt
+from tests.evaluation.fake_endpoint import Fake, serving
+
+KNOWS = {"candidate": 0.7, "ngram": 0.1}
+ARMS = ("candidate", "ngram", "none")
+PROMPTS = [Prompt(f"q{n}", ({"role": "user", "content": f"question {n}"},)) for n in range(24)]
+POLICY = Policy(prompts=24)
+
+
+def measured(fake: Fake, folder: Path, **more: Any) -> Measurement:
+    asked: dict[str, Any] = {
+        "arms": ARMS,
+        "draft_len": 4,
+        "max_tokens": 32,
+        "journal": folder / "journal.jsonl",
+        "concurrency": 4,
+        "speed_prompts": 16,
+        "clock": fake.clock,
+        "sleep": lambda seconds: None,
+    }
+    return measure(fake.url, PROMPTS, **{**asked, **more})
+
+
+def reported(measurement: Measurement) -> Report:
+    return report_of(measurement, facts=PairFacts(incompatible=()))
+
+
+def at(request: int, then: Callable[[], None]) -> Callable[[int, int, str], None]:
+    """Progress that does something when so many requests have been answered."""
+    answered = 0
+
+    def progress(done: int, total: int, what: str) -> None:
+        nonlocal answered
+        answered += 1
+        if answered == request:
+            then()
+
+    return progress
+
+
+def dies(fake: Fake, server: AbstractContextManager[Fake]) -> dict[str, Any]:
+    def die() -> None:
+        server.__exit__(None, None, None)
+
+    return {"progress": at(30, die)}
+
+
+def refuses(fake: Fake, server: AbstractContextManager[Fake]) -> dict[str, Any]:
+    return {"progress": at(30, lambda: setattr(fake, "refuse_after", 0))}
+
+
+def hangs(fake: Fake, server: AbstractContextManager[Fake]) -> dict[str, Any]:
+    return {
+        "progress": at(30, lambda: setattr(fake, "delay_seconds", 1.5)),
+        "timeout_seconds": 0.4,
+        "consecutive_errors": 2,
+    }
+
+
+def lies(fake: Fake, server: AbstractContextManager[Fake]) -> dict[str, Any]:
+    return {"progress": at(30, lambda: setattr(fake, "lie", True))}
+
+
+@pytest.mark.parametrize(
+    ("fails", "reason"),
+    [
+        (dies, "is gone"),
+        (refuses, "refused with 503"),
+        (hangs, "did not answer in 0.4 s: it hangs"),
+        (lies, "reports what cannot be"),
+    ],
+)
+def test_an_endpoint_that_fails_midway_gives_an_inconclusive_report_with_the_reason(
+    fails: Callable[[Fake, AbstractContextManager[Fake]], dict[str, Any]],
+    reason: str,
+    tmp_path: Path,
+) -> None:
+    fake = Fake(KNOWS)
+    server = serving(fake)
+    with server:
+        cut = measured(fake, tmp_path, **fails(fake, server))
+    assert reason in (cut.incomplete or "")
+    assert "failures in a row" in (cut.incomplete or "")
+    assert 0 < len(cut.samples) < 3 * 24
+    report = reported(cut)
+    assert sum(report.errors.values()) >= 2
+    verdict = judge(POLICY, report)
+    assert verdict.phase is Phase.INCONCLUSIVE
+    assert reason in verdict.sentence
+    assert Report.from_json(report.as_json()) == report
+
+
+def test_another_endpoint_finishes_what_a_failing_one_began(tmp_path: Path) -> None:
+    with serving(Fake(KNOWS)) as fake:
+        cut = measured(fake, tmp_path, **refuses(fake, serving(fake)))
+    with serving(Fake(KNOWS)) as well:
+        whole = measured(well, tmp_path)
+    assert whole.incomplete is None
+    assert set(cut.samples) <= set(whole.samples)
+    assert len(whole.samples) == 3 * 24 + 3 * 16
+
+
+def test_a_failure_now_and_then_is_asked_again_and_counted(tmp_path: Path) -> None:
+    fake = Fake(KNOWS, fail_every=10)
+    with serving(fake):
+        report = reported(measured(fake, tmp_path))
+    assert report.incomplete is None
+    assert 5 <= sum(report.errors.values()) <= 25  # of 120 answers and a few beside
+    assert {r.prompt for r in report.of("candidate")} == {prompt.id for prompt in PROMPTS}
+
+
+def test_an_endpoint_that_slows_down_is_told_by_plain_decoding_and_measured_anew(
+    tmp_path: Path,
+) -> None:
+    fake = Fake(KNOWS)
+
+    def slow() -> None:
+        fake.forward_seconds *= 3
+
+    # 72 answers for acceptance, and as many more as half of the speed runs; two calls an answer
+    with serving(fake):
+        cut = measured(fake, tmp_path, progress=at(2 * (72 + 24), slow))
+        assert "slowed down: at 1 at once plain decoding made" in (cut.incomplete or "")
+        verdict = judge(POLICY, reported(cut))
+        assert verdict.phase is Phase.INCONCLUSIVE
+        assert "slowed down" in verdict.sentence
+        before = fake.answered
+        again = measured(fake, tmp_path)  # as slow as it was in the end, but all the while
+    assert again.incomplete is None
+    assert fake.answered - before == 3 + 3 * 2 + 3 * 16  # greetings, warm-up, the speed runs alone
+
+
+def test_where_nothing_was_measured_there_is_no_report_but_a_fault(tmp_path: Path) -> None:
+    with (
+        serving(Fake(KNOWS, refuse_after=3)) as fake,
+        pytest.raises(MeasurementError, match="refused with 503"),
+    ):
+        measured(fake, tmp_path)
+
+
+def test_failures_are_bounded_in_a_row_not_in_all() -> None:
+    slept: list[float] = []
+    told: list[str] = []
+    asking = Asking(sleep=slept.append, failed=lambda arm, why: told.append(arm), most=3)
+    answers = iter([False, False, True, False, False, True])
+
+    def ask() -> int:
+        if not next(answers):
+            raise MeasurementError("no")
+        return 1
+
+    assert [asking("none", ask), asking("none", ask)] == [1, 1]
+    assert told == ["none"] * 4
+    assert slept == [0.5, 1.0, 0.5, 1.0]
+
+    def never() -> int:
+        raise MeasurementError("gone")
+
+    with pytest.raises(EndedError, match=r"gone \(3 failures in a row\)"):
+        asking("candidate", never)
+    with pytest.raises(EndedError):  # and no more is asked of it afterwards
+        asking("candidate", never)
+    assert told.count("candidate") == 3
