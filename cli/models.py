@@ -86,9 +86,9 @@ def check(
     Exit code 0 when it can, 1 when it cannot, with every reason. It says nothing of how well the
     draft does: `paceline evaluate` measures that.
     """
-    from registry.adapters import target_weights_of
     from registry.compatibility import compare
     from registry.tokens import tokenizer_of
+    from registry.weights import target_weights_of
 
     target_weights_of(target)  # a folder without weights is no target, whatever the draft
     tokenizer_of(target)

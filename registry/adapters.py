@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from registry.configs import ties_embeddings
 from registry.digests import Progress, digest_of, digest_of_tensors, no_progress
 from registry.errors import FolderError
-from registry.folders import adapter_weights_of, config_of, json_of, names_code, weights_of
-from registry.tensors import Tensor
+from registry.folders import adapter_weights_of, json_of, names_code
+from registry.weights import read_weights
 
 MERGE_RECORD = "paceline-merge.json"
-EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight")
 NOT_MEANT = frozenset(  # where the adapter was made and how it is loaded, not what it computes
     {"auto_mapping", "base_model_name_or_path", "inference_mode", "peft_version", "revision"}
 )
@@ -40,23 +38,6 @@ def fingerprint_adapter(folder: Path, *, progress: Progress = no_progress) -> st
     return digest_of([digest_of_tensors(tensors, what=folder.name, progress=progress), meaning])
 
 
-def target_weights_of(folder: Path) -> dict[str, Tensor]:
-    """The tensors of a target. Where embeddings are tied, an output layer equal to them is left
-    out, since it is the same tensor written twice; an unequal one is a `FolderError`.
-    """
-    tensors = weights_of(folder)
-    head = tensors.get("lm_head.weight")
-    if head is None or not ties_embeddings(config_of(folder)):
-        return tensors
-    embeddings = [tensor for name, tensor in tensors.items() if name.endswith(EMBEDDINGS)]
-    if len(embeddings) != 1 or embeddings[0].content_digest() != head.content_digest():
-        raise FolderError(
-            f"{folder}: config.json ties the embeddings, but lm_head.weight differs from them. "
-            "Set tie_word_embeddings to false, or save the model again"
-        )
-    return {name: tensor for name, tensor in tensors.items() if tensor is not head}
-
-
 def record_merge(merged: Path, *, base: Path, adapter: Path) -> Path:
     """Write down in the folder `merged` that it is `adapter` merged into `base`; give the file.
 
@@ -64,9 +45,9 @@ def record_merge(merged: Path, *, base: Path, adapter: Path) -> Path:
     the adapter is, wherever the same merge was made.
     """
     record = {
-        "base_weights": digest_of_tensors(target_weights_of(base)),
+        "base_weights": read_weights(base).digest,
         "adapter": fingerprint_adapter(adapter),
-        "merged_weights": digest_of_tensors(target_weights_of(merged)),
+        "merged_weights": read_weights(merged).digest,
     }
     path = merged / MERGE_RECORD
     beside = path.with_suffix(".partial")

@@ -19,6 +19,7 @@ from registry.configs import (
     is_head,
     quantization_of,
     text_config,
+    whole,
 )
 from registry.errors import FolderError
 from registry.fingerprint import Draft, Release, difference
@@ -146,7 +147,7 @@ def _head(
                 f"the head was made for a target with {name} {ours}, {target_folder} has "
                 f"{given.get(name)}"
             )
-    layers = given.get("num_hidden_layers", 0)
+    layers = whole(given, "num_hidden_layers", target_folder, default=0)
     read = asked.get("eagle_aux_hidden_state_layer_ids") or ()
     if not isinstance(read, list | tuple) or any(type(layer) is not int for layer in read):
         reasons.append(f"the head reads the layers {read!r:.80}, wanted whole numbers")
@@ -162,8 +163,8 @@ def _draft_vocabulary(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) 
     vocabulary, reduced = config["vocab_size"], config.get("draft_vocab_size")
     table, head = tensors.get("d2t"), tensors.get("lm_head.weight")
     rows = vocabulary if reduced is None else reduced
-    if head is not None and head.shape[0] != rows:
-        return [f"lm_head.weight has {head.shape[0]} rows, wanted {rows} by config.json"]
+    if head is not None and head.shape[:1] != (rows,):
+        return [f"lm_head.weight has {_rows(head)} rows, wanted {rows} by config.json"]
     if table is None:
         return [] if rows == vocabulary else ["config.json reduces the vocabulary, d2t is missing"]
     if table.dtype != "I64" or table.shape != (rows,):
@@ -175,6 +176,10 @@ def _draft_vocabulary(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) 
     if len(set(ids)) != len(ids):
         return ["d2t sends two draft tokens to one target token"]
     return _inverse(tensors.get("t2d"), set(ids), vocabulary)
+
+
+def _rows(tensor: Tensor) -> int:
+    return tensor.shape[0] if tensor.shape else 0
 
 
 def _inverse(table: Tensor | None, ids: set[int], vocabulary: int) -> list[str]:

@@ -26,6 +26,11 @@ VOLATILE = frozenset(  # how a folder was written or is run, not what the model 
     }
 )
 GENERATION_KEYS = ("bos_token_id", "eos_token_id", "pad_token_id")
+TIED_BY_DEFAULT = frozenset(  # model types whose class ties embeddings unless it is told not to
+    {"bloom", "cohere", "cohere2", "ernie4_5", "falcon", "gemma", "gemma2", "gemma3"}
+    | {"gemma3_text", "gpt2", "gpt_bigcode", "gpt_neo", "mpt", "opt", "smollm3", "starcoder2"}
+    | {"vaultgemma", "xglm"}
+)
 CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 
 
@@ -54,8 +59,15 @@ def generation_of(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
             kept[key] = text_config(config)[key]
     ends = kept.get("eos_token_id")
     if ends is not None:
-        kept["eos_token_id"] = sorted(ends) if isinstance(ends, list) else [ends]
+        kept["eos_token_id"] = sorted(_ids(ends, folder))
     return kept
+
+
+def _ids(written: object, folder: Path) -> set[int]:
+    ids = written if isinstance(written, list) else [written]
+    if any(type(one) is not int for one in ids):
+        raise FolderError(f"{folder}: eos_token_id: got {written!r:.80}, wanted whole numbers")
+    return set(ids)
 
 
 def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -66,8 +78,19 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def ties_embeddings(config: Mapping[str, Any]) -> bool:
     """Whether the configuration says that the output layer is the embedding."""
-    tied = text_config(config).get("tie_word_embeddings", config.get("tie_word_embeddings"))
+    text = text_config(config)
+    tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings"))
+    if tied is None:  # transformers 4 left out what its class has by default
+        return text.get("model_type", config.get("model_type")) in TIED_BY_DEFAULT
     return tied is True
+
+
+def whole(config: Mapping[str, Any], key: str, folder: Path, *, default: int | None = None) -> int:
+    """A count of the text configuration. `FolderError` where it is none, or none from 0 on."""
+    value = text_config(config).get(key, default)
+    if type(value) is not int or value < 0:
+        raise FolderError(f"{folder / 'config.json'}: {key}: got {value!r:.80}, wanted a number")
+    return value
 
 
 def architecture_of(config: Mapping[str, Any], folder: Path) -> str:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from registry.adapters import fingerprint_adapter, merged_from, target_weights_of
+from registry.adapters import fingerprint_adapter, merged_from
+from registry.cache import DigestCache
 from registry.configs import (
     architecture_of,
     context_of,
@@ -27,6 +28,7 @@ from registry.errors import FolderError
 from registry.folders import config_of, weights_of
 from registry.tensors import Tensor
 from registry.tokens import canonical, chat_templates, special_tokens, tokenizer_of
+from registry.weights import read_weights
 
 DTYPE_NAMES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"}
 PARTS = ("weights", "adapter", "tokenizer", "chat_template", "generation", "configuration")
@@ -64,18 +66,23 @@ class Draft:
 
 
 def fingerprint(
-    folder: Path, *, adapter: Path | None = None, progress: Progress = no_progress
+    folder: Path,
+    *,
+    adapter: Path | None = None,
+    progress: Progress = no_progress,
+    cache: DigestCache | None = None,
 ) -> Release:
     """What the target in `folder` is, with the LoRA of the folder `adapter` on it when given.
 
     A folder that `record_merge` wrote about is the release it was merged from. `progress` gets
-    bytes done, bytes in total, and the folder's name. `FolderError` for a folder that is broken,
-    unsafe (`auto_map`, no safetensors, names that lead outside) or not a model.
+    bytes done, bytes in total, and the folder's name. `cache` spares reading weights that were read
+    before; leave it out to register, and at the first load on a host. `FolderError` for a folder
+    that is broken, unsafe (`auto_map`, no safetensors, names that lead outside) or not a model.
     """
     config = config_of(folder)
-    tensors = target_weights_of(folder)
-    weights = digest_of_tensors(tensors, what=folder.name, progress=progress)
-    adapter_digest = None if adapter is None else fingerprint_adapter(adapter)
+    read = read_weights(folder, progress=progress, cache=cache)
+    tensors, weights = read.tensors, read.digest
+    adapter_digest = None if adapter is None else fingerprint_adapter(adapter, progress=progress)
     merged = merged_from(folder, weights)
     if merged is not None:
         if adapter is not None:

@@ -18,6 +18,10 @@ JSON_LIMIT_BYTES = 200_000_000  # the largest tokenizer.json in use is a tenth o
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 ADAPTER = "adapter_model.safetensors"
+MAY_NAME_CODE = (
+    *("config.json", "tokenizer_config.json", "generation_config.json"),
+    *("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"),
+)
 OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".ckpt")
 
 
@@ -39,7 +43,10 @@ def confined(folder: Path, name: object) -> Path:
     path = folder / name
     if path.is_symlink():
         home = folder.resolve()
-        leads_to = path.resolve().parent
+        try:
+            leads_to = path.resolve(strict=True).parent
+        except (OSError, RuntimeError) as error:  # RuntimeError: Python 3.11's word for a loop
+            raise FolderError(f"{path}: is a link that leads nowhere: copy the file") from error
         blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else home
         if leads_to not in {home, blobs}:
             raise FolderError(
@@ -73,7 +80,7 @@ def config_of(folder: Path) -> dict[str, Any]:
     config = json_of(folder, "config.json")
     if config is None:
         raise FolderError(f"{folder}: has no config.json: is this a Hugging Face model folder?")
-    for name in ("config.json", "tokenizer_config.json", "generation_config.json"):
+    for name in MAY_NAME_CODE:
         if names_code(config if name == "config.json" else json_of(folder, name)):
             raise FolderError(
                 f"{folder / name}: has an auto_map, which would run code from the folder. Paceline "
@@ -109,6 +116,9 @@ def weights_of(folder: Path) -> dict[str, Tensor]:
     for name, shard_name in sorted(weight_map.items()):
         if name not in found or found[name].path.name != shard_name:
             raise FolderError(f"{folder / INDEX}: says {name!r} is in {shard_name}; it is not")
+    if (folder / SINGLE).exists() and SINGLE not in weight_map.values():
+        # loaders choose between them, and not all the same: what is identified must be what loads
+        raise FolderError(f"{folder}: holds {SINGLE} and {INDEX}, two sets of weights: remove one")
     return found
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -19,7 +19,9 @@ from typing import Any
 from registry.errors import FolderError
 
 HEADER_LIMIT_BYTES = 100_000_000  # the limit of the safetensors library itself
-CHUNK_BYTES = 4 << 20
+MOST_DIMENSIONS = 64  # numpy's and torch's own limit; the product of millions would take hours
+MOST_ELEMENTS = 2**63
+CHUNK_BYTES = 1 << 20
 DTYPE_BITS: Mapping[str, int] = {
     **dict.fromkeys(("F4",), 4),
     **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
@@ -69,12 +71,23 @@ class Tensor:
         finally:
             os.close(descriptor)
 
-    def content_digest(self) -> str:
-        """sha256 (hex) of dtype, shape and bytes; the name is left out so that twins are seen."""
+    def content_digest(self, read: Callable[[int], None] | None = None) -> str:
+        """sha256 (hex) of dtype, shape and bytes; the name is left out so that twins are seen.
+
+        `read` gets the bytes of each piece as it is done.
+        """
         digest = hashlib.sha256(f"{self.dtype}\0{list(self.shape)}\0".encode())
         for piece in self.chunks():
             digest.update(piece)
+            if read is not None:
+                read(len(piece))
         return digest.hexdigest()
+
+    def equals(self, other: Tensor) -> bool:
+        """Whether dtype, shape and bytes are the same: read side by side, which hashing is not."""
+        if (self.dtype, self.shape) != (other.dtype, other.shape):
+            return False
+        return all(one == two for one, two in zip(self.chunks(), other.chunks(), strict=True))
 
 
 def tensors_of(path: Path) -> dict[str, Tensor]:
@@ -127,10 +140,14 @@ def _checked(
         if name == "__metadata__":
             continue
         try:
-            dtype, shape = entry["dtype"], tuple(entry["shape"])
+            dtype, shape = entry["dtype"], entry["shape"]
             begin, end = entry["data_offsets"]
+            if not isinstance(shape, list) or len(shape) > MOST_DIMENSIONS:
+                raise ValueError(f"wanted a list of at most {MOST_DIMENSIONS} sizes for a shape")
             if not all(type(n) is int and n >= 0 for n in (*shape, begin, end)):
                 raise ValueError("wanted whole numbers from 0")
+            if any(n >= MOST_ELEMENTS for n in (*shape, begin, end)):
+                raise ValueError(f"wanted numbers below {MOST_ELEMENTS}")
             bits = DTYPE_BITS[dtype] * prod(shape)
         except (KeyError, TypeError, ValueError) as error:
             raise FolderError(
@@ -141,7 +158,7 @@ def _checked(
                 f"{path}: tensor {name!r}: got bytes {begin} to {end}, wanted {bits / 8:g} bytes "
                 f"for {dtype} {list(shape)}"
             )
-        found[name] = Tensor(name, dtype, shape, path, data_start + begin, end - begin)
+        found[name] = Tensor(name, dtype, tuple(shape), path, data_start + begin, end - begin)
     at = data_start
     for tensor in sorted(found.values(), key=lambda t: (t.start, t.size_bytes)):
         if tensor.start != at:

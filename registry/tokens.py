@@ -8,6 +8,7 @@ other, special tokens as text or as records) give the same values here.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from registry.folders import confined, json_of
 ROLES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 DEFAULT_TEMPLATE = "default"
+DIGITS = re.compile(r"[0-9]{1,9}")
+TEMPLATE_LIMIT_BYTES = 10_000_000  # the longest in use is a thousandth of it
 
 
 def tokenizer_of(folder: Path) -> Tokenizer:
@@ -57,11 +60,33 @@ def _added_elsewhere(folder: Path) -> dict[int, AddedToken]:
     config = json_of(folder, "tokenizer_config.json") or {}
     added: dict[int, AddedToken] = {}
     for content, token_id in (json_of(folder, "added_tokens.json") or {}).items():
-        added[int(token_id)] = AddedToken(content, normalized=False)
-    for token_id, token in (config.get("added_tokens_decoder") or {}).items():
+        where = folder / "added_tokens.json"
+        added[_token_id(token_id, where)] = _added(content, {"normalized": False}, where)
+    where = folder / "tokenizer_config.json"
+    told = config.get("added_tokens_decoder") or {}
+    if not isinstance(told, Mapping):
+        raise FolderError(f"{where}: added_tokens_decoder: got {told!r:.80}, wanted ids to tokens")
+    for token_id, token in told.items():
+        if not isinstance(token, Mapping):
+            raise FolderError(f"{where}: token {token_id}: got {token!r:.80}, wanted an object")
         flags = {flag: bool(token[flag]) for flag in TOKEN_FLAGS if flag in token}
-        added[int(token_id)] = AddedToken(token["content"], **flags)
+        added[_token_id(token_id, where)] = _added(token.get("content"), flags, where)
     return added
+
+
+def _token_id(written: object, where: Path) -> int:
+    if type(written) is int or (isinstance(written, str) and DIGITS.fullmatch(written)):
+        return int(written)
+    raise FolderError(f"{where}: got the token id {written!r:.80}, wanted a whole number")
+
+
+def _added(content: object, flags: dict[str, bool], where: Path) -> AddedToken:
+    if not isinstance(content, str):
+        raise FolderError(f"{where}: got the token {content!r:.80}, wanted text")
+    try:
+        return AddedToken(content, **flags)
+    except UnicodeEncodeError as error:
+        raise FolderError(f"{where}: the token {content!r:.80} is no text: {error}") from error
 
 
 def canonical(tokenizer: Tokenizer) -> Any:
@@ -107,15 +132,36 @@ def chat_templates(folder: Path) -> dict[str, str]:
     if isinstance(written, str):
         found[DEFAULT_TEMPLATE] = written
     elif isinstance(written, list):
-        found |= {entry["name"]: entry["template"] for entry in written}
+        found |= dict(_named(entry, folder) for entry in written)
     legacy = (json_of(folder, "chat_template.json") or {}).get("chat_template")
     if isinstance(legacy, str):
         found[DEFAULT_TEMPLATE] = legacy
     alone = confined(folder, "chat_template.jinja")
     if alone.is_file():
-        found[DEFAULT_TEMPLATE] = alone.read_text(encoding="utf-8")
+        found[DEFAULT_TEMPLATE] = _template(alone)
     more = confined(folder, "additional_chat_templates")
     if more.is_dir():
         for path in sorted(more.glob("*.jinja")):
-            found[path.stem] = confined(more, path.name).read_text(encoding="utf-8")
+            found[path.stem] = _template(confined(more, path.name))
     return found
+
+
+def _named(entry: object, folder: Path) -> tuple[str, str]:
+    pair = (entry.get("name"), entry.get("template")) if isinstance(entry, Mapping) else ()
+    if len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], str):
+        return pair[0], pair[1]
+    raise FolderError(
+        f"{folder / 'tokenizer_config.json'}: chat_template: got {entry!r:.80}, wanted an object "
+        "with a name and a template"
+    )
+
+
+def _template(path: Path) -> str:
+    try:
+        if path.stat().st_size > TEMPLATE_LIMIT_BYTES:
+            raise FolderError(f"{path}: got more than {TEMPLATE_LIMIT_BYTES} bytes of a template")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FolderError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise FolderError(f"{path}: is no UTF-8: {error}") from error

@@ -165,7 +165,7 @@ def test_what_a_library_prints_stays_off_the_machine_s_stdout(
         return Compatibility(False, ("the tokens differ",))
 
     monkeypatch.setattr("registry.compatibility.compare", noisy)
-    monkeypatch.setattr("registry.adapters.target_weights_of", lambda folder: {})
+    monkeypatch.setattr("registry.weights.target_weights_of", lambda folder: {})
     monkeypatch.setattr("registry.tokens.tokenizer_of", lambda folder: None)
     result = run("check", tmp_path, "ngram", "--json")
     assert result.exit_code == 1

@@ -2,20 +2,24 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from registry.adapters import fingerprint_adapter, record_merge
+from registry.configs import ties_embeddings
 from registry.errors import FolderError
 from registry.fingerprint import difference, fingerprint, fingerprint_draft
+from registry.tensors import Tensor
+from speculation.architectures import SERVED
 from tests.registry import tiny
 
 FEW = settings(
@@ -77,6 +81,89 @@ def test_another_dtype_shape_or_name_of_the_same_bytes_changes_the_digest(tmp_pa
         with_norm("model.other.weight", norm),
     }
     assert len(digests) == 4
+
+
+@FEW
+@given(name=st.sampled_from(sorted(tiny.arrays())), dtype=st.sampled_from(["f2", "f8", "i4", "u1"]))
+def test_the_same_numbers_in_another_dtype_are_other_weights(
+    tmp_path_factory: pytest.TempPathFactory, name: str, dtype: str
+) -> None:
+    place = tmp_path_factory.mktemp("dtype")
+    whole = {
+        one: np.abs(np.round(array)).astype(array.dtype) for one, array in tiny.arrays().items()
+    }
+    assume(whole[name].dtype != np.dtype(dtype))
+    before = fingerprint(tiny.target(place / "before", weights=whole))
+    cast = {**whole, name: whole[name].astype(dtype)}
+    after = fingerprint(tiny.target(place / "after", weights=cast))
+    assert (cast[name] == whole[name]).all()
+    assert before.digest != after.digest
+    assert difference(before, after) == "weights changed"
+
+
+@FEW
+@given(
+    one=st.integers(0, len(tiny.WORDS) - 1),
+    other=st.integers(0, len(tiny.WORDS) - 1),
+)
+def test_any_two_exchanged_tokens_are_another_tokenizer_and_none_the_same(
+    tmp_path_factory: pytest.TempPathFactory, one: int, other: int
+) -> None:
+    folder = tiny.target(tmp_path_factory.mktemp("tokens") / "target")
+    before = fingerprint(folder)
+    words = list(tiny.WORDS)
+    words[one], words[other] = words[other], words[one]
+    tiny.write_tokenizer(folder, words)
+    after = fingerprint(folder)
+    assert (after == before) == (one == other)
+    assert (after.tokenizer == before.tokenizer) == (one == other)
+    assert after.weights == before.weights
+
+
+@FEW
+@given(template=st.text(max_size=60), other=st.text(max_size=60), alone=st.booleans())
+def test_a_template_is_its_text_wherever_it_is_kept(
+    tmp_path_factory: pytest.TempPathFactory, template: str, other: str, alone: bool
+) -> None:
+    assume("\r" not in template + other)  # a text file's line ends are one character when read
+    folder = tiny.target(tmp_path_factory.mktemp("template") / "target")
+
+    def kept(text: str, in_a_file: bool) -> str:
+        (folder / "chat_template.jinja").unlink(missing_ok=True)
+        config: dict[str, object] = {"eos_token": "<|end|>"}
+        if in_a_file:
+            (folder / "chat_template.jinja").write_text(text, encoding="utf-8")
+        else:
+            config["chat_template"] = text
+        tiny.write_json(folder / "tokenizer_config.json", config)
+        return fingerprint(folder).digest
+
+    first = kept(template, alone)
+    assert kept(template, not alone) == first
+    assert (kept(other, alone) == first) == (other == template)
+
+
+@FEW
+@given(parts=st.integers(1, 4), name=st.sampled_from(["lm_head.weight", "embed_out.weight"]))
+def test_a_tied_output_layer_is_the_same_weights_written_or_not(
+    tmp_path_factory: pytest.TempPathFactory, parts: int, name: str
+) -> None:
+    place = tmp_path_factory.mktemp("tied")
+    without = tiny.target(place / "without")
+    twice = tiny.target(place / "twice")
+    tiny.shard(twice, {name: tiny.arrays()["model.embed_tokens.weight"], **tiny.arrays()}, parts)
+    assert fingerprint(twice) == fingerprint(without)
+    untied = tiny.target(place / "untied", tie_word_embeddings=False)
+    tiny.shard(untied, {name: tiny.arrays()["model.embed_tokens.weight"], **tiny.arrays()}, parts)
+    assert fingerprint(untied).weights != fingerprint(without).weights
+
+
+def test_which_models_tie_embeddings_unsaid_is_what_transformers_does(tmp_path: Path) -> None:
+    from transformers import AutoConfig
+
+    for model_type in sorted(SERVED):
+        default = AutoConfig.for_model(model_type).get_text_config(decoder=True).tie_word_embeddings
+        assert ties_embeddings({"model_type": model_type}) == bool(default), model_type
 
 
 def changed_json(name: str, **values: object) -> Callable[[Path], None]:
@@ -207,6 +294,43 @@ def test_progress_reaches_the_folders_bytes(folder: Path) -> None:
     total = sum(a.nbytes for a in tiny.arrays().values())
     assert seen[-1] == (total, total, "target")
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
+
+
+def test_progress_goes_on_within_one_tensor(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One tensor may take minutes: its reading waits here until a part of it was told."""
+    told = threading.Event()
+    seen: list[int] = []
+
+    def chunks(tensor: Tensor) -> Iterator[bytes]:
+        yield bytes(tensor.size_bytes // 2)
+        assert told.wait(60)
+        yield bytes(tensor.size_bytes - tensor.size_bytes // 2)
+
+    def progress(done: int, total: int, what: str) -> None:
+        seen.append(done)
+        if 0 < done < total:
+            told.set()
+
+    save_file(
+        {"model.embed_tokens.weight": tiny.arrays()["model.embed_tokens.weight"]},
+        folder / "model.safetensors",
+    )
+    monkeypatch.setattr(Tensor, "chunks", chunks)
+    fingerprint(folder, progress=progress)
+    assert len({done for done in seen if done}) == 2
+
+
+def test_a_fault_ends_all_reading(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def chunks(tensor: Tensor) -> Iterator[bytes]:
+        read.append(tensor.name)
+        raise FolderError(f"{tensor.name}: gone")
+
+    monkeypatch.setattr(Tensor, "chunks", chunks)
+    with pytest.raises(FolderError, match="gone"):
+        fingerprint(folder)
+    assert len(read) < len(tiny.arrays())
 
 
 def test_an_adapter_makes_another_release_of_the_same_base(folder: Path, tmp_path: Path) -> None:
