@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,8 +11,10 @@ import typer
 
 from cli.exits import Exit
 from cli.home import DEFAULT_HOME, HomeFolder, settings_of
+from cli.measured import figure_lines, figures
 from cli.models import Target, measured_draft
-from cli.output import Json, emit, figure, progress_bars, table
+from cli.output import Json, emit, progress_bars
+from cli.servers import folders, named
 from configuration.prompts import EXAMPLE
 
 if TYPE_CHECKING:
@@ -70,23 +72,29 @@ def evaluate(
     tokenizer: Annotated[
         Tokenizer, typer.Option(help="Of ROUGE-L; code counts symbols and case too.")
     ] = "words",
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=DIR",
+            help="A LoRA adapter of TARGET, for prompts whose `adapter` is NAME; may be repeated.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure a draft on a target, through the server that would serve it.
 
     Starts that server on loopback and sends every prompt to the draft, to the free n-gram draft and
     to plain decoding, and to the incumbent if one is given. Prints acceptance, tokens a round and
-    speed, and keeps a report that `paceline gate` can judge.
+    speed, and keeps a report that `paceline gate` can judge. Where the server fails midway the
+    report says why, the exit code is 3, and the same command goes on from there.
     """
     from configuration.prompts import read_prompts
     from configuration.settings import Measuring, Pairing
     from evaluation.gate import judge
-    from evaluation.page import page
+    from evaluation.page import write
     from evaluation.plan import plan
-    from evaluation.plots import draw
     from evaluation.policy import Policy
     from evaluation.samples import question_digest
-    from evaluation.summary import rows
     from flows.lineage import learned
     from flows.trial import run_trial
     from registry.compatibility import compare
@@ -124,15 +132,20 @@ def evaluate(
             out,
             line=Pairing(draft_len=draft_len, measurement=measurement),
             speed_prompts=policy.speed_prompts,
+            adapters=folders(named(adapter or (), "--adapter", "NAME=DIR, such as law=lora/law")),
             progress=progress,
         )
-    shown = out / "report.html"
-    shown.write_text(page(report, judge(policy, report), draw(report, out)), encoding="utf-8")
-    measured = rows(report)
+    shown = write(report, judge(policy, report), out)
+    measured = figures(report)
+    ending = [f"report: {out / 'report.json'}, to read: {shown}"]
+    if report.incomplete is not None:
+        ending.append(f"measuring ended early: {report.incomplete}; the same command goes on")
     emit(
-        {"report": out / "report.json", "page": shown, "digest": report.digest, "rows": measured},
-        [*figures(measured), f"report: {out / 'report.json'}, to read: {shown}"],
+        {"report": out / "report.json", "page": shown, **measured},
+        [*figure_lines(measured), *ending],
     )
+    if report.incomplete is not None:
+        raise typer.Exit(Exit.INCONCLUSIVE)
 
 
 def gate(
@@ -142,60 +155,60 @@ def gate(
             metavar="REPORT", help="A report.json of `evaluate`.", exists=True, dir_okay=False
         ),
     ],
+    incumbent: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="REPORT",
+            help="The report of the draft that serves now, where REPORT did not measure it too.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="TOML, the keys of a pairing's `policy` table; left out, the shipped default.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
     pairing: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="Judge by this pairing's policy; left out, by the shipped default."
-        ),
+        typer.Option(metavar="NAME", help="Judge by this pairing's policy in paceline.toml."),
     ] = None,
     home: HomeFolder = DEFAULT_HOME,
     as_json: Json = False,
 ) -> None:
     """Judge a report: may this draft replace the one that serves?
 
-    Exit code 0 for PASS, 1 for FAIL, 3 for INCONCLUSIVE, which says how much more to measure. The
-    rules and their limits are the `policy` table of a pairing in paceline.toml.
+    The same report and policy always give the same verdict. Exit code 0 for PASS, 1 for FAIL, 3 for
+    INCONCLUSIVE, which says how much more to measure. docs/gate.md explains each rule.
     """
+    from configuration.reading import read_policy
     from evaluation.gate import judge
     from evaluation.policy import Policy
     from evaluation.report import Report
+    from evaluation.telling import next_steps, sentence
 
-    policy = Policy() if pairing is None else settings_of(home).pairing(pairing).policy
+    if policy is not None and pairing is not None:
+        raise typer.BadParameter("got --policy and --pairing, wanted one of them")
+    limits = Policy()
+    if policy is not None:
+        limits = read_policy(policy)
+    if pairing is not None:
+        limits = settings_of(home).pairing(pairing).policy
     measured = Report.read(report)
-    verdict = judge(policy, measured)
+    verdict = judge(limits, measured, None if incumbent is None else Report.read(incumbent))
+    told, steps = sentence(verdict), next_steps(verdict)
     emit(
-        {"phase": verdict.phase, "findings": verdict.findings, "report": measured.digest},
-        [str(verdict.phase), *findings(verdict)],
+        {**asdict(verdict), "report": measured.digest, "sentence": told, "next": steps},
+        [str(verdict.phase), told, *findings(verdict), "Next:", *(f"  {step}" for step in steps)],
     )
     raise typer.Exit(PHASES[str(verdict.phase)])
 
 
 PHASES = {"PASS": Exit.YES, "FAIL": Exit.NO, "INCONCLUSIVE": Exit.INCONCLUSIVE}
-COLUMNS = (
-    ("acceptance", "alpha_hat", 3),
-    ("tokens a round", "acceptance_length", 2),
-    ("forwards/request", "forwards_per_request", 1),
-    ("tokens/s", "tokens_per_second", 1),
-    ("plain tokens/s", "plain_tokens_per_second", 1),
-    ("speed-up", "speedup", 2),
-    ("ROUGE-L", "rouge_l", 3),
-    ("same text", "exact_match", 3),
-    ("requests", "requests", 0),
-)
-
-
-def figures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A report's rows as a table for people."""
-    heading = ["", *(title for title, _, _ in COLUMNS)]
-    return table(
-        [
-            heading,
-            *(
-                [str(row["arm"]), *(figure(row[key], digits) for _, key, digits in COLUMNS)]
-                for row in rows
-            ),
-        ]
-    )
 
 
 def findings(verdict: Verdict) -> list[str]:

@@ -12,6 +12,7 @@ from configuration.faults import ConfigurationError, Fault
 from configuration.secrets import tenants_of, words_of
 from configuration.settings import Settings
 from configuration.tables import to_record
+from evaluation.policy import Policy
 
 FILE = "paceline.toml"
 SECRETS = ("registry_token", "keys", "admin_keys", "hook_secret")
@@ -39,6 +40,21 @@ def read_settings(home: Path, *, environ: Mapping[str, str]) -> Settings:
     if faults or settings is None:
         raise ConfigurationError(str(path), faults)
     return settings
+
+
+def read_policy(path: Path) -> Policy:
+    """A gate's policy that has a file to itself: the keys of a pairing's `policy` table, alone.
+
+    Raises ConfigurationError with every fault; what is left out is at its default.
+    """
+    faults: list[Fault] = []
+    table = _parsed(path, faults)
+    if not faults and not path.exists():
+        faults.append(Fault("the file", "nothing there", "TOML text", "name a file that exists"))
+    policy = to_record(Policy, table, key="", faults=faults)
+    if faults or policy is None:
+        raise ConfigurationError(str(path), faults)
+    return policy
 
 
 def _parsed(path: Path, faults: list[Fault]) -> dict[str, Any]:

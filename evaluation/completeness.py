@@ -98,9 +98,9 @@ def _impossible(request: RequestFigures, draft_len: int) -> str | None:
     if not all(math.isfinite(seconds) and seconds >= 0 for seconds in times):
         return f"times of {times} seconds"
     counts = request.counts
-    every = (counts.rounds, counts.plain_forwards, counts.drafted, counts.emitted)
-    every += (*counts.judged_per_position, *counts.accepted_per_position)
-    if not all(isinstance(number, int) for number in every):
+    whole = (counts.rounds, counts.plain_forwards, counts.drafted, counts.emitted)
+    by_position = (*counts.judged_per_position, *counts.accepted_per_position)
+    if not all(isinstance(number, int) for number in (*whole, *by_position)):
         return f"counts that are no whole numbers: {counts}"
     parity = request.parity
     scores = (request.rouge_l_reference, None if parity is None else parity.rouge_l)

@@ -75,8 +75,8 @@ def _later(report: Report, policy: Policy, found: Sliced) -> Iterator[Finding]:
             yield Finding(
                 RULE + name,
                 Phase.INCONCLUSIVE,
-                f"{name}: {size} prompts so far, judged by itself at a later look, from "
-                f"{policy.slice_minimum} on",
+                f"on {name} there are {size} prompts so far: judged by itself at a later look, "
+                f"from {policy.slice_minimum} on",
                 more=policy.slice_minimum - size,
             )
 
@@ -87,14 +87,17 @@ def _one(report: Report, policy: Policy, name: str, members: frozenset[Place]) -
         theirs = counts(report, INCUMBENT, members)
         interval, limit = difference(ours, theirs, policy.alpha), -policy.slice_margin
         told = (
-            f"{name}: kept {share(ours)} of the new draft's tokens, {share(theirs)} of the "
-            f"serving draft's, a difference of {signed(interval)}, at most "
+            f"on {name} the target kept {share(ours)} of the new draft's tokens and "
+            f"{share(theirs)} of the serving draft's, a difference of {signed(interval)}, at most "
             f"{policy.slice_margin:g} worse is allowed"
         )
     else:
         interval = accepted(ours, policy.alpha)
         limit = max(0.0, policy.acceptance_floor - policy.slice_margin)
-        told = f"{name}: kept {plainly(interval)} of the new draft's tokens, floor {limit:g}"
+        told = (
+            f"on {name} the target kept {plainly(interval)} of the tokens it judged, and it has to "
+            f"be above {limit:g}"
+        )
     return above(RULE + name, told, interval, limit, policy, unit=f"prompts of {name}")
 
 

@@ -108,7 +108,8 @@ def reference_difference(report: Report, arm: str, *, alpha: float) -> Interval 
         scores.append({prompt: sum(each) / len(each) for prompt, each in found.items()})
     ours, plain = scores
     both = [prompt for prompt in ours if prompt in plain]
-    return mean_difference([ours[p] for p in both], [plain[p] for p in both], alpha=alpha)
+    # Differences, since a draft that never changes the text has one and the same at every prompt.
+    return mean_difference([ours[p] - plain[p] for p in both], [0.0] * len(both), alpha=alpha)
 
 
 def hazards(counts: Sequence[Counts], *, alpha: float) -> tuple[Interval | None, ...]:

@@ -37,7 +37,7 @@ def assemble(draft: str, measured: Mapping[str, Any], out: Path) -> Path:
         (out / "training").mkdir(exist_ok=True)
         shutil.copy2(path, out / "training")
     for path in Path(measured["folder"]).iterdir():
-        if path.suffix in (".html", ".png"):
+        if path.suffix in (".html", ".md", ".png"):
             shutil.copy2(path, out / "report")
     Report.read(Path(measured["folder"]) / "report.json").write(out / "report" / "report.json")
     return out
@@ -59,11 +59,13 @@ def register(
 
     report = Report.read(files / "report" / "report.json")
     made = read_lineage(draft)
+    verdict = Verdict.from_json(judged["verdict"])
+    longest = max(r.prompt_tokens + r.completion_tokens for r in report.requests)
     manifest = PairManifest(
         release=fingerprint(Path(plan["target"])),
         release_uri=plan["target"],
         draft=fingerprint_draft(draft if draft in ("ngram", "none") else files / "draft"),
-        context_measured=max(r.prompt_tokens + r.completion_tokens for r in report.requests),
+        context_measured=verdict.context_measured or longest,
         making=replace(made, parent=plan["parent"], code_version=made.code_version or _version()),
         engine="builtin",
         engine_version=_version(),
@@ -79,7 +81,7 @@ def register(
         manifest,
         files,
         report={**report.as_json(), "rows": [named(row) for row in measured["rows"]]},
-        verdict=Verdict.from_json(judged["verdict"]),
+        verdict=verdict,
         description=f"Made because of release {plan['version']}; {plan['why']}.",
         metrics=metrics,
     )

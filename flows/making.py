@@ -182,17 +182,19 @@ def measure_pair(
 
 
 def judge_report(line: Pairing, measured: dict[str, Any]) -> dict[str, Any]:
-    """The gate's verdict, as JSON, with its sentence; the page that shows it is written beside."""
+    """The gate's verdict, as JSON, with its sentence and its page as Markdown; the page with its
+    pictures is written beside the report."""
     from evaluation.gate import judge
-    from evaluation.page import page
-    from evaluation.plots import draw
+    from evaluation.markdown import markdown
+    from evaluation.page import write
     from evaluation.report import Report
 
     folder = Path(measured["folder"])
     report = Report.read(folder / "report.json")
     verdict = judge(line.policy, report)
-    (folder / "report.html").write_text(page(report, verdict, draw(report, folder)), "utf-8")
-    return {"verdict": asdict(verdict), "phase": verdict.phase, "sentence": verdict.sentence}
+    write(report, verdict, folder)
+    told = {"phase": verdict.phase, "sentence": verdict.sentence}
+    return {**told, "verdict": asdict(verdict), "page": markdown(report, verdict)}
 
 
 def _judging(settings: Settings, line: Pairing, known: Set[str]) -> tuple[list[Prompt], int]:

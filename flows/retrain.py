@@ -155,12 +155,7 @@ def gate(pairing: str, work: Path, measured: dict[str, Any]) -> dict[str, Any]:
     )
     for picture in sorted(Path(measured["folder"]).glob("*.png")):
         show_picture(picture, key=f"measured-{picture.stem}".lower().replace("_", "-"))
-    findings = judged["verdict"]["findings"]
-    told = "\n".join(f"| {f['rule']} | {f['phase']} | {f['statement']} |" for f in findings)
-    create_markdown_artifact(
-        f"# {judged['phase']}\n\n| rule | verdict | finding |\n| --- | --- | --- |\n{told}\n",
-        key="verdict",
-    )
+    create_markdown_artifact(judged["page"], key="verdict")
     return judged
 
 

@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 
 from evaluation.gate import judge
-from evaluation.page import page
+from evaluation.markdown import markdown
+from evaluation.page import page, write
 from evaluation.plan import plan
 from evaluation.plots import draw
 from evaluation.policy import Policy, PolicyError
 from evaluation.simulation import Arm, report
 from evaluation.summary import rows, summarise
+from evaluation.telling import next_steps, sentence
 from speculation.records import Phase
+from tests.evaluation.reshaped import at_once_too, with_references
 from tests.evaluation.test_gate import ARMS, phases
 
 POLICY = Policy(prompts=64)
@@ -27,8 +30,11 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.append((tag, dict(attrs)))
-        if tag not in ("meta", "img", "br"):
+        if tag not in ("meta", "img", "br", "line", "circle"):
             self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -49,7 +55,7 @@ def test_the_page_needs_nothing_else_runs_nothing_and_escapes_what_it_is_told(
     assert not any(tag == "script" for tag, _ in tags.seen)
     assert hostile not in html
     sources = [attributes["src"] or "" for tag, attributes in tags.seen if tag == "img"]
-    assert len(sources) == 3
+    assert len(sources) == 4
     assert all(source.startswith("data:image/png;base64,") for source in sources)
     assert not any("href" in attributes for _, attributes in tags.seen)
 
@@ -63,11 +69,61 @@ def test_the_page_opens_with_the_verdict(candidate: Arm) -> None:
 
 
 def test_plots_are_drawn_of_what_was_measured_and_only_of_that(tmp_path: Path) -> None:
-    whole = draw(report(ARMS, seed=1), tmp_path / "whole")
-    assert [path.name for path in whole] == ["acceptance.png", "speed.png", "differences.png"]
+    sliced = at_once_too(report(ARMS, seed=1, tasks=("a", "b")), 8, {"candidate": 2.0})
+    whole = draw(sliced, tmp_path)
+    names = ["acceptance.png", "slices.png", "speed.png", "rouge.png", "differences.png"]
+    assert [path.name for path in whole] == names
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in whole)
-    first = draw(report({"candidate": Arm(0.6), "ngram": Arm(0.1)}, seed=1), tmp_path / "first")
-    assert [path.name for path in first] == ["acceptance.png", "speed.png"]
+    first = draw(report({"candidate": Arm(0.6), "ngram": Arm(0.1)}, seed=1), tmp_path)
+    assert [path.name for path in first] == ["acceptance.png", "speed.png", "rouge.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in first)
+
+
+def test_both_pages_open_with_one_sentence_say_each_rule_and_what_to_do(tmp_path: Path) -> None:
+    measured = with_references(report({**ARMS, "candidate": Arm(0.38)}, seed=1), 0.002)
+    verdict = judge(POLICY, measured)
+    assert verdict.phase is Phase.INCONCLUSIVE
+    html = write(measured, verdict, tmp_path).read_text()
+    text = (tmp_path / "report.md").read_text()
+    said = sentence(verdict)
+    assert text.startswith(f"# INCONCLUSIVE\n\n**{said}**\n")
+    assert html.index(said) < html.index("What to do next") < html.index("Why")
+    for finding in verdict.findings:
+        assert finding.rule.replace("_", " ") in html
+        assert finding.rule.replace("_", " ") in text
+        if finding.interval is not None and finding.threshold is not None:
+            shown = f"{finding.interval.estimate:.3f}", f"{finding.threshold:g}"
+            assert all(figure in html and figure in text for figure in shown)
+    for name in ("acceptance", "speed", "rouge", "differences"):
+        assert f"![{name}]({name}.png)" in text
+        assert (tmp_path / f"{name}.png").exists()
+    assert measured.digest in html
+    assert measured.digest in text
+
+
+def test_nothing_in_markdown_is_more_than_text() -> None:
+    measured = report(ARMS, seed=1)
+    engine = "<script>x</script> | [a](b) *c*"
+    measured = replace(measured, conditions=replace(measured.conditions, engine=engine))
+    text = markdown(measured, judge(POLICY, measured))
+    assert r"\<script\>x\</script\> \| \[a\](b) \*c\*" in text
+
+
+@pytest.mark.parametrize(
+    ("arms", "speed", "said", "step"),
+    [
+        (ARMS, 1.0, "may serve: answers stay what they are and come", "paceline promote"),
+        ({**ARMS, "candidate": Arm(0.2)}, 1.0, "the draft that serves now is better", "Keep what"),
+        (ARMS, 3.0, "it makes answers slower one request at a time", "share of prefill"),
+        ({**ARMS, "candidate": Arm(0.38)}, 1.0, "more prompts would do", "more prompts, "),
+    ],
+)
+def test_the_sentence_says_it_for_people_and_the_first_step_is_the_useful_one(
+    arms: dict[str, Arm], speed: float, said: str, step: str
+) -> None:
+    verdict = judge(POLICY, report(arms, seed=1, speed=speed))
+    assert said in sentence(verdict)
+    assert step in next_steps(verdict)[0]
 
 
 def test_the_table_has_a_row_an_arm_and_agrees_with_the_counts() -> None:

@@ -1,0 +1,190 @@
+"""A verdict in one sentence for whoever decides, and what to do next.
+
+Knows the rules' names and what failing one of them means for people. Judges nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from evaluation.rules_slices import RULE as SLICE
+from speculation.records import Finding, Phase, Verdict
+
+MEANS = {  # how a rule's name begins, and what its failure means
+    "acceptance_over_incumbent": "the draft that serves now is better",
+    "acceptance_floor": "the target throws away most of what it proposes",
+    "forwards_over_ngram": "the free n-gram draft, which needs no memory, does as well",
+    "speed_over_plain": "it does not make answers faster",
+    "first_token": "the first word of an answer comes too late with it",
+    "latency": "the slowest answers become slower with it",
+    "parity": "answers are not what they are without it, which is a fault of the server and not of "
+    "the draft",
+    "compatible": "it was made for other tokens than the target's",
+}
+SLOWER = "it makes answers slower"
+
+
+def sentence(verdict: Verdict) -> str:
+    """The verdict for people who know nothing of drafts but that they make answers faster."""
+    if verdict.phase is Phase.PASS:
+        return f"The new draft may serve: {_gain(verdict)}{_cap(verdict)}."
+    if verdict.phase is Phase.FAIL:
+        failed = [f for f in verdict.findings if f.phase is Phase.FAIL and not f.excused]
+        return f"The new draft may not serve: {_joined(map(_meaning, failed))}."
+    return f"Not decided, so what serves now stays: {_open(verdict)}."
+
+
+def next_steps(verdict: Verdict) -> tuple[str, ...]:
+    """What to do, most useful first. Text in backticks is a command or a name."""
+    if verdict.phase is Phase.PASS:
+        return (
+            "`paceline promote VERSION --pairing NAME` makes it the champion; a retrain has done "
+            "so by itself.",
+            *_watch(verdict),
+        )
+    steps: list[str] = []
+    for finding in verdict.findings:
+        if finding.phase is verdict.phase and not finding.excused:
+            step = _remedy(finding)
+            if step not in steps:
+                steps.append(step)
+    if more := more_prompts(verdict):
+        steps.insert(
+            0,
+            f"Measure about {more} more prompts, {_so_far(verdict) + more} in all: add them to the "
+            "pairing's `evaluation_prompts` and raise `prompts` in its `policy` table, or hand "
+            "them to `paceline evaluate --prompts`.",
+        )
+    return tuple(steps)
+
+
+def more_prompts(verdict: Verdict) -> int | None:
+    """Prompts beyond those measured that would probably decide every rule that is open."""
+    open_rules = [f for f in verdict.findings if f.phase is Phase.INCONCLUSIVE and not f.excused]
+    if verdict.phase is not Phase.INCONCLUSIVE or any(f.more is None for f in open_rules):
+        return None
+    return max((f.more or 0 for f in open_rules), default=0) or None
+
+
+def _so_far(verdict: Verdict) -> int:
+    return 0 if verdict.basis is None else verdict.basis.prompts
+
+
+def _gain(verdict: Verdict) -> str:
+    """Speed where it has to gain, the least elsewhere, and acceptance beside what serves."""
+    known = [
+        (f, f.interval)
+        for f in verdict.findings
+        if f.rule.startswith("speed_over_plain") and f.interval is not None
+    ]
+    told = []
+    if known:
+        first, interval = known[0]
+        told.append(
+            f"answers stay what they are and come {interval.estimate:.2f} times as fast "
+            f"({interval.low:.2f} to {interval.high:.2f}) {_at(first.rule)}"
+        )
+    if len(known) > 1:
+        least, interval = min(known[1:], key=lambda pair: pair[1].estimate)
+        told.append(f"{interval.estimate:.2f} times {_at(least.rule)}")
+    better = next((f for f in verdict.findings if f.rule == "acceptance_over_incumbent"), None)
+    if better is not None and better.interval is not None:
+        gained = better.interval.estimate
+        more = "more" if gained >= 0 else "less"
+        told.append(
+            f"the target keeps {abs(gained):.3f} {more} of its tokens than of the serving draft's"
+        )
+    return ", ".join(told) or "it passes every rule"
+
+
+def _cap(verdict: Verdict) -> str:
+    if any(f.rule == "context_cap" for f in verdict.findings):
+        return (
+            f"; it is capped at contexts of {verdict.context_measured} tokens, beyond which the "
+            "server goes on without it"
+        )
+    return ""
+
+
+def _open(verdict: Verdict) -> str:
+    if reason := next(
+        (f.statement for f in verdict.findings if f.phase is Phase.INCONCLUSIVE and not f.interval),
+        None,
+    ):
+        return reason
+    names = [f.rule for f in verdict.findings if f.phase is Phase.INCONCLUSIVE and not f.excused]
+    rules = _joined([name.replace("_", " ") for name in names])
+    if more := more_prompts(verdict):
+        return f"too little was measured to tell ({rules}), and about {more} more prompts would do"
+    return f"what was measured lies on the limit ({rules})"
+
+
+def _meaning(finding: Finding) -> str:
+    if finding.rule.startswith(SLICE):
+        return f"it is not good enough on {finding.rule.removeprefix(SLICE)}"
+    for name, meaning in MEANS.items():
+        if finding.rule.startswith(name):
+            if name != "speed_over_plain":
+                return meaning
+            slower = finding.interval is not None and finding.interval.high < 1
+            return f"{SLOWER if slower else meaning} {_at(finding.rule)}"
+    return finding.statement
+
+
+def _at(rule: str) -> str:
+    at_once = rule.partition(" at ")[2]
+    return f"with {at_once} requests at once" if at_once else "one request at a time"
+
+
+def _watch(verdict: Verdict) -> Iterable[str]:
+    if any(f.rule == "slices_not_judged" for f in verdict.findings):
+        yield (
+            "Some kinds of prompts were too few to judge by themselves; more of them among the "
+            "evaluation prompts would say how it does there."
+        )
+    if excused := [f.rule for f in verdict.findings if f.excused]:
+        yield f"Excused by the policy, and worth a look: {_joined(excused)}."
+
+
+def _remedy(finding: Finding) -> str:
+    rule = finding.rule
+    if rule.startswith(SLICE):
+        name = rule.removeprefix(SLICE)
+        if finding.phase is Phase.INCONCLUSIVE:
+            return f"Add evaluation prompts of {name}, on which this hangs."
+        return f"Train on more of {name}: add such prompts to `train_prompts` and retrain."
+    for name, step in REMEDIES.items():
+        if rule.startswith(name):
+            return step
+    return finding.statement
+
+
+REMEDIES = {
+    "measured": "See to what the sentence above names, then run the same command again: it goes on "
+    "from what was measured.",
+    "compatible": "`paceline check TARGET DRAFT` names the first token that differs; make the "
+    "draft for this target.",
+    "prompts_apart": "Judge on other questions than those it learned from: change "
+    "`evaluation_prompts` or `train_prompts`.",
+    "acceptance_over_incumbent": "Keep what serves. To do better, train on more of the target's "
+    "own answers (`recipe.responses`), or start from the serving draft.",
+    "acceptance_floor": "Look at acceptance while it was trained: good there and dead here is a "
+    "draft that is wired wrongly for serving; bad there needs more answers or more epochs.",
+    "forwards_over_ngram": 'Set `draft = "ngram"` in the pairing: it does as well and needs no '
+    "memory, or train on more.",
+    "speed_over_plain": "Look at the share of prefill and at what a round costs, below: a smaller "
+    "draft, a smaller `draft_len`, or none at that load.",
+    "first_token": "Look at the server's queue and prefill times; the first token should not wait "
+    "for the draft.",
+    "latency": "Look at the slowest requests of the journal: are they of one kind?",
+    "parity": "Do not blame the draft: report a bug of the server, with the prompt named above. In "
+    "float32 every answer has to be equal.",
+    "context_cap": "Train on long prompts as well, so that it does not have to be capped.",
+}
+
+
+def _joined(parts: Iterable[str]) -> str:
+    listed = list(dict.fromkeys(parts))
+    return (
+        " and ".join([", ".join(listed[:-1]), listed[-1]]) if len(listed) > 1 else "".join(listed)
+    )
