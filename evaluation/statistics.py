@@ -109,7 +109,11 @@ def mean_difference(values: ArrayLike, others: ArrayLike, *, alpha: float) -> In
     if known < 2:
         return None
     estimate = float(np.nanmean(first) - np.nanmean(second))
-    if np.nanstd(first) == 0 and np.nanstd(second) == 0:
+    differences = first - second
+    paired = np.isfinite(differences)
+    alike = (paired == np.isfinite(first)).all() and (paired == np.isfinite(second)).all()
+    constant = alike and np.ptp(differences[paired]) < 1e-12  # of scores of 0 to 1: rounding
+    if constant or (np.nanstd(first) == 0 and np.nanstd(second) == 0):
         return Interval(estimate, estimate, estimate, known)
 
     def difference(a: Floats, b: Floats, axis: int = -1) -> Floats:
@@ -117,7 +121,8 @@ def mean_difference(values: ArrayLike, others: ArrayLike, *, alpha: float) -> In
         with np.errstate(all="ignore"):  # a resample may hold nothing of the sparser column
             return np.asarray(np.nansum(a, axis) / counted_a - np.nansum(b, axis) / counted_b)
 
-    with warnings.catch_warnings():  # data too degenerate for BCa give NaN bounds: None, below
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        # data too degenerate for BCa give NaN bounds: None, below
         warnings.simplefilter("ignore", stats.DegenerateDataWarning)
         result = stats.bootstrap(
             (first, second),

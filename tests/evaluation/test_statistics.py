@@ -259,6 +259,15 @@ def test_a_score_without_a_number_is_left_out_and_none_at_all_is_none() -> None:
     assert mean_difference([1.0, 1.0], [1.0, 1.0], alpha=0.05) == Interval(0.0, 0.0, 0.0, 2)
 
 
+def test_scores_that_differ_by_the_same_everywhere_are_known_exactly() -> None:
+    scores = np.random.default_rng(12).beta(4, 2, 30)
+    same = mean_difference(scores, scores, alpha=0.05)
+    assert same == Interval(0.0, 0.0, 0.0, 30)
+    lower = mean_difference(scores - 0.25, scores, alpha=0.05)
+    assert lower is not None
+    assert lower.low == lower.high == pytest.approx(-0.25)
+
+
 @pytest.mark.parametrize("rho", [0.02, 0.10, 0.20])
 def test_the_correlation_within_a_request_is_recovered(rho: float) -> None:
     rng = np.random.default_rng(4)
