@@ -1,43 +1,41 @@
 """Whether the endpoint slowed down while its speed was measured.
 
 Plain decoding is the yardstick: it does the same from the first block to the last, so what changes
-in its speed is the machine's or the server's doing. The rule: at each temperature and concurrency,
-plain decoding's tokens a second over the later half of its blocks must not lie below those of the
-earlier half by more than a factor. ABBA blocks cancel a drift; they do not cancel a machine that
-is another one halfway. Pure.
+in its speed is the machine's or the server's doing. The rule, at each temperature and concurrency:
+of plain decoding's blocks, the median tokens a second of the later half lies below that of the
+earlier half by more than a factor, and by a rank test that is no chance. ABBA blocks cancel a
+drift; they do not cancel a machine that is another one halfway. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
+
+from scipy import stats
 
 from evaluation.samples import SPEED, Sample, SpeedBlock
 
 PLAIN = "none"
 FACTOR = 1.5  # blocks of two short answers differ by 1.2 on a quiet machine; throttling halves
-LEAST_BLOCKS = 4  # two in a half: below it one slow block would be half of the evidence
+LEAST_BLOCKS = 8  # of 4 against 4 the rank test's smallest p is 1/70; fewer cannot tell
+CHANCE = 0.05
 
 
 def paces(
     blocks: Sequence[SpeedBlock], tokens: dict[tuple[float, int, int], int]
-) -> dict[tuple[float, int], tuple[float, float]]:
-    """Plain decoding's tokens a second in the earlier and the later half, by (temperature,
-    concurrency). `tokens` of its blocks by (temperature, concurrency, block)."""
-    found: dict[tuple[float, int], tuple[float, float]] = {}
+) -> dict[tuple[float, int], tuple[list[float], list[float]]]:
+    """Plain decoding's tokens a second, block by block, in the earlier and the later half, by
+    (temperature, concurrency). `tokens` of its blocks by (temperature, concurrency, block)."""
+    found: dict[tuple[float, int], tuple[list[float], list[float]]] = {}
     plain = [block for block in blocks if block.arm == PLAIN]
     for kind in dict.fromkeys((b.temperature, b.concurrency) for b in plain):
         these = sorted(
             (b for b in plain if (b.temperature, b.concurrency) == kind), key=lambda b: b.block
         )
-        half = len(these) // 2
-        if len(these) < LEAST_BLOCKS:
-            continue
-        rates = []
-        for part in (these[:half], these[half:]):
-            seconds = sum(block.seconds for block in part)
-            said = sum(tokens.get((*kind, block.block), 0) for block in part)
-            rates.append(said / seconds if seconds > 0 else 0.0)
-        found[kind] = rates[0], rates[1]
+        rates = [tokens.get((*kind, b.block), 0) / b.seconds for b in these if b.seconds > 0]
+        if len(rates) >= LEAST_BLOCKS:
+            found[kind] = rates[: len(rates) // 2], rates[len(rates) // 2 :]
     return found
 
 
@@ -48,10 +46,17 @@ def slowed(blocks: Sequence[SpeedBlock], samples: Sequence[Sample]) -> dict[tupl
         if (sample.run, sample.arm) == (SPEED, PLAIN):
             where = (sample.temperature, sample.concurrency, sample.block)
             tokens[where] = tokens.get(where, 0) + sample.answer.completion_tokens
-    return {
-        kind: f"the endpoint slowed down: at {kind[1]} at once plain decoding made {earlier:.1f} "
-        f"tokens a second in the earlier half of its blocks and {later:.1f} in the later, more "
-        f"than {FACTOR:g} times fewer; leave the machine alone and measure again"
-        for kind, (earlier, later) in paces(blocks, tokens).items()
-        if later * FACTOR < earlier
-    }
+    found = {}
+    for kind, (earlier, later) in paces(blocks, tokens).items():
+        before, after = median(earlier), median(later)
+        if after * FACTOR >= before:
+            continue
+        chance = stats.mannwhitneyu(later, earlier, alternative="less").pvalue
+        if chance <= CHANCE:
+            found[kind] = (
+                f"the endpoint slowed down: at {kind[1]} at once plain decoding made {before:.1f} "
+                f"tokens a second in the earlier half of its blocks and {after:.1f} in the later "
+                f"(medians), more than {FACTOR:g} times fewer; leave the machine alone and measure "
+                "again"
+            )
+    return found
