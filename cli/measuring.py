@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,6 +14,7 @@ from cli.home import DEFAULT_HOME, HomeFolder, settings_of
 from cli.measured import figure_lines, figures
 from cli.models import Target, measured_draft
 from cli.output import Json, emit, progress_bars
+from cli.planning import Earlier, PlanOnly, PolicyFile, as_object, planned
 from cli.servers import folders, named
 from configuration.prompts import EXAMPLE
 
@@ -79,6 +80,9 @@ def evaluate(
             help="A LoRA adapter of TARGET, for prompts whose `adapter` is NAME; may be repeated.",
         ),
     ] = None,
+    policy_file: PolicyFile = None,
+    plan_only: PlanOnly = False,
+    earlier: Earlier = None,
     as_json: Json = False,
 ) -> None:
     """Measure a draft on a target, through the server that would serve it.
@@ -86,9 +90,11 @@ def evaluate(
     Starts that server on loopback and sends every prompt to the draft, to the free n-gram draft and
     to plain decoding, and to the incumbent if one is given. Prints acceptance, tokens a round and
     speed, and keeps a report that `paceline gate` can judge. Where the server fails midway the
-    report says why, the exit code is 3, and the same command goes on from there.
+    report says why, the exit code is 3, and the same command goes on from there. With --plan it
+    only says how many prompts the policy needs.
     """
     from configuration.prompts import read_prompts
+    from configuration.reading import read_policy
     from configuration.settings import Measuring, Pairing
     from evaluation.gate import judge
     from evaluation.page import write
@@ -100,7 +106,8 @@ def evaluate(
     from registry.compatibility import compare
 
     asked = read_prompts(prompts)[:count]
-    policy = Policy(prompts=len(asked))
+    limits = Policy() if policy_file is None else read_policy(policy_file)
+    policy = replace(limits, prompts=len(asked))
     arms = {"candidate": draft, **({"incumbent": incumbent} if incumbent else {})}
     for name, kind in arms.items():
         answer = compare(target, kind)
@@ -121,9 +128,12 @@ def evaluate(
         speed_concurrencies=tuple(speed_concurrency or (1,)),
         tokenizer=tokenizer,
     )
-    if incumbent:
-        planned = plan(policy, draft_len=draft_len, answer_tokens=max_tokens)
-        print(*planned.sentences, sep="\n", file=sys.stderr)
+    if plan_only:
+        needed = planned(policy, earlier, out, draft_len=draft_len, answer_tokens=max_tokens)
+        emit(as_object(needed), needed.sentences)
+        return
+    for line in plan(policy, draft_len=draft_len, answer_tokens=max_tokens).sentences:
+        print(line, file=sys.stderr)
     with progress_bars() as progress:
         report = run_trial(
             target,
@@ -164,15 +174,7 @@ def gate(
             dir_okay=False,
         ),
     ] = None,
-    policy: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="TOML, the keys of a pairing's `policy` table; left out, the shipped default.",
-            exists=True,
-            dir_okay=False,
-        ),
-    ] = None,
+    policy: PolicyFile = None,
     pairing: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Judge by this pairing's policy in paceline.toml."),

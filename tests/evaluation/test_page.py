@@ -162,8 +162,6 @@ def test_what_the_plan_promises_the_gate_keeps() -> None:
     assert 0.02 < gain < 0.15
     passed = phases(Arm(0.5 + gain), old, 60).count(Phase.PASS)
     assert passed >= 45  # 54 expected; below 46 with a chance of 1 %
-    assert expected.prompts_for_rouge == (215, 857)
-    assert len(expected.sentences) == 3
 
 
 def test_an_impossible_policy_is_refused_by_key() -> None:
