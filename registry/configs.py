@@ -95,10 +95,20 @@ def whole(config: Mapping[str, Any], key: str, folder: Path, *, default: int | N
 
 def architecture_of(config: Mapping[str, Any], folder: Path) -> str:
     """The first architecture named. `FolderError` where none is."""
+    if is_speculators(config):
+        raise FolderError(
+            f"{folder}: is laid out for the speculators library: `paceline import` makes a head of "
+            "it that is served here"
+        )
     names = config.get("architectures")
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
         raise FolderError(f"{folder}: its config.json names no architecture")
     return names[0]
+
+
+def is_speculators(config: Mapping[str, Any]) -> bool:
+    """Whether it is a draft in the layout of the `speculators` project."""
+    return "speculators_model_type" in config
 
 
 def is_head(architecture: str) -> bool:
