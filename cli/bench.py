@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +16,7 @@ from configuration.prompts import EXAMPLE
 
 if TYPE_CHECKING:
     from speculation.bench import Timing
+    from speculation.records import Interval
 
 app = typer.Typer(no_args_is_help=True, help="Measure speed as ratios of interleaved runs.")
 
@@ -50,7 +54,9 @@ def engine(
             metavar="N,N,…", help="Prompts side by side, such as 1,4,8: all are measured."
         ),
     ] = "1,4,8",
-    turns: Annotated[int, typer.Option(help="Runs of each way of decoding.", min=1)] = 3,
+    turns: Annotated[
+        int, typer.Option(help="Runs of each way of decoding; of one there is no interval.", min=1)
+    ] = 5,
     beside: Annotated[
         bool,
         typer.Option(
@@ -61,10 +67,11 @@ def engine(
 ) -> None:
     """Decode the same prompts without a draft and with each draft at several draft lengths.
 
-    Every line's speed-up is over plain decoding in the same turn; the range is over the turns. The
-    K of the lines `adapted` is the engine's own; its costs and hazards give what is predicted.
-    Latency and first token are of the median prompt. Assisted generation of transformers takes one
-    prompt at a time, and no head.
+    Throughput, latency and time to the first token are ratios to plain decoding in the same turn
+    (each prompt's times to its own), with 95 % intervals over the turns: of these prompts on this
+    machine. Above 1 throughput is better, below 1 times are. The K of the lines `adapted` is the
+    engine's own; its costs and hazards give the throughput that is predicted. Assisted generation,
+    `transformers + DRAFT`, takes no head, and one prompt at a time, for which the others wait.
     """
     from configuration.prompts import read_prompts
     from speculation.bench import bench as measured
@@ -114,29 +121,83 @@ def engine(
                 others=others,
                 progress=progress,
             )
-    emit({"timings": found}, table([HEAD, *map(_row, found)]))
+    emit(
+        {"timings": [asdict(timing) | {"over_plain": _over_plain(timing)} for timing in found]},
+        _shown(found, turns),
+    )
 
 
-HEAD = [
-    *("at once", "decoder", "K", "tokens/s", "speed-up", "range", "latency s", "first token s"),
-    *("predicted", "alpha-hat", "length"),
-]
+WHO = ("decoder", "K")
+RATIOS = (*WHO, "throughput", "latency", "first token")
+MEDIANS = (*WHO, "tokens/s", "latency s", "first token s", "predicted", "alpha-hat", "length")
 
 
-def _row(timing: Timing) -> list[str]:
+def _shown(found: Sequence[Timing], turns: int) -> list[str]:
+    """For each load what is to be compared, and then what it was measured as."""
+    lines = []
+    for level in dict.fromkeys(timing.concurrency for timing in found):
+        its = [timing for timing in found if timing.concurrency == level]
+        ratios = [[*_who(timing), *_ratios(timing)] for timing in its]
+        lines += [
+            f"{level} at once: ratios to plain decoding, 95 % intervals over {turns} turns",
+            *table([RATIOS, *ratios]),
+            "",
+            f"{level} at once: medians",
+            *table([MEDIANS, *([*_who(timing), *_medians(timing)] for timing in its)]),
+            "",
+        ]
+    return lines[:-1]
+
+
+def _who(timing: Timing) -> list[str]:
+    return [timing.name, "adapted" if timing.draft_len is None else str(timing.draft_len)]
+
+
+def _ratios(timing: Timing) -> list[str]:
+    from speculation.bench import PLAIN
+
     return [
-        str(timing.concurrency),
-        timing.name,
-        "adapted" if timing.draft_len is None else str(timing.draft_len),
+        _ratio(one.estimate)
+        if one.n < 2 or timing.name == PLAIN
+        else f"{_ratio(one.estimate)} [{_ratio(one.low)}, {_ratio(one.high)}]"
+        for one in _over_plain(timing).values()
+    ]
+
+
+def _ratio(value: float) -> str:
+    """In four signs or so, far off too."""
+    return figure(value, 2 if value < 10 else 1 if value < 100 else 0)
+
+
+def _medians(timing: Timing) -> list[str]:
+    return [
         figure(timing.tokens_per_second, 1),
-        figure(timing.speedup, 2),
-        f"{min(timing.speedups):.2f} to {max(timing.speedups):.2f}",
         figure(timing.latency_seconds, 3),
         figure(timing.first_token_seconds, 3),
         figure(timing.predicted, 2),
         figure(timing.counts.acceptance),
         figure(timing.counts.acceptance_length, 2),
     ]
+
+
+def _over_plain(timing: Timing) -> dict[str, Interval]:
+    return {
+        "throughput": over_turns(timing.speedups),
+        "latency": over_turns(timing.latency_ratios),
+        "first_token": over_turns(timing.first_token_ratios),
+    }
+
+
+def over_turns(ratios: Sequence[float]) -> Interval:
+    """The ratios' geometric mean, with its 95 % interval; of one turn not a number."""
+    import numpy as np
+
+    from evaluation.statistics import clustered
+    from speculation.records import Interval
+
+    logs, ones = np.log(ratios), np.ones(len(ratios))
+    found = clustered([logs, ones], lambda a, b: np.exp(a / b), alpha=0.025, log=True)
+    return found or Interval(float(np.exp(logs.mean())), math.nan, math.nan, len(ratios))
 
 
 def _name(draft: str, drafts: list[str]) -> str:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import median
+from statistics import geometric_mean, median
 
 from speculation.drafters import Drafter, NoDrafter
 from speculation.engine import Engine
@@ -48,7 +48,10 @@ class Timing:
     tokens_per_second: float  # median of the turns, as the three below
     latency_seconds: float  # median of the prompts
     first_token_seconds: float  # likewise
-    speedups: tuple[float, ...]  # over our plain decoding of the same turn, one a turn
+    # Over our plain decoding of the same turn, one a turn:
+    speedups: tuple[float, ...]  # tokens a second
+    latency_ratios: tuple[float, ...]  # of each prompt to itself, their geometric mean
+    first_token_ratios: tuple[float, ...]  # likewise
     counts: Counts = Counts()  # none of others'
     predicted: float | None = None  # S(K) from costs and hazards measured by the adapting engine
 
@@ -65,7 +68,7 @@ def bench(
     draft_lens: Sequence[int],
     max_tokens: int,
     concurrency: int = 1,
-    turns: int = 3,
+    turns: int = 5,
     stop_ids: frozenset[int] = frozenset(),
     others: Mapping[Key, Way] = {},
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
@@ -96,7 +99,7 @@ def bench(
     ways |= others
     _decode(ours[PLAIN, 0], prompts[:1], max_tokens, stop_ids)  # the first forward sets things up
     runs = _interleaved(ways, turns, progress)
-    plain = [run.emitted / run.seconds for run in runs[PLAIN, 0]]
+    plain = runs[PLAIN, 0]
     found = []
     for (name, draft_len), its in runs.items():
         rates = [run.emitted / run.seconds for run in its]
@@ -110,12 +113,32 @@ def bench(
                 tokens_per_second=median(rates),
                 latency_seconds=median(median(run.latencies) for run in its),
                 first_token_seconds=median(median(run.first_tokens) for run in its),
-                speedups=tuple(rate / one for rate, one in zip(rates, plain, strict=True)),
+                speedups=_by_turn(
+                    lambda run, to: run.emitted / run.seconds / (to.emitted / to.seconds),
+                    *(its, plain),
+                ),
+                latency_ratios=_by_turn(
+                    lambda run, to: _paired(run.latencies, to.latencies), its, plain
+                ),
+                first_token_ratios=_by_turn(
+                    lambda run, to: _paired(run.first_tokens, to.first_tokens), its, plain
+                ),
                 counts=its[-1].counts,
                 predicted=predicted[draft_len] if predicted and draft_len is not None else None,
             )
         )
     return found
+
+
+def _by_turn(
+    compare: Callable[[Run, Run], float], runs: Sequence[Run], plain: Sequence[Run]
+) -> tuple[float, ...]:
+    return tuple(compare(run, one) for run, one in zip(runs, plain, strict=True))
+
+
+def _paired(seconds: Sequence[float], plain: Sequence[float]) -> float:
+    """How much longer each prompt took than it did plainly, in the middle: a ratio."""
+    return geometric_mean(one / other for one, other in zip(seconds, plain, strict=True))
 
 
 def _interleaved(

@@ -1,7 +1,8 @@
 """The same prompts decoded by transformers' `generate`, plainly and assisted, to be timed beside.
 
 Knows transformers and token ids. Its batches are fixed: all rows wait for the longest, and the next
-prompts for all of them. Assisted generation takes one prompt at a time and no head.
+prompts for all of them. Assisted generation takes one prompt at a time and no head: of prompts that
+are asked side by side the others wait their turn, which is part of their latency.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from speculation.head import ARCHITECTURE
 from speculation.target import Target, read_config
 
 TRANSFORMERS = "transformers"
-ASSISTED = "transformers, assisted by "
+ASSISTED = "transformers + "  # and the draft that assists
 
 
 class _Noting(StoppingCriteria):
@@ -50,9 +51,7 @@ def transformers_ways(
     """What can be timed beside ours, by name and K. Loads the target once more, and the drafts."""
     model = _load(folder, target)
     decode = partial(_generate, model, prompts, max_tokens, concurrency, stop_ids)
-    ways: dict[Key, Way] = {(TRANSFORMERS, 0): partial(decode, {})}
-    if concurrency > 1:
-        return ways
+    ways: dict[Key, Way] = {(TRANSFORMERS, 0): partial(decode, concurrency, {})}
     for name, draft in drafts.items():
         assistant = None
         if draft != "ngram":
@@ -63,7 +62,7 @@ def transformers_ways(
             given: dict[str, Any] = {"prompt_lookup_num_tokens": draft_len}
             if assistant is not None:
                 given = {"assistant_model": assistant, "draft_len": draft_len}
-            ways[ASSISTED + name, draft_len] = partial(decode, given)
+            ways[ASSISTED + name, draft_len] = partial(decode, 1, given)
     return ways
 
 
@@ -85,6 +84,7 @@ def _generate(
     max_tokens: int,
     concurrency: int,
     stop_ids: frozenset[int],
+    together: int,  # prompts in a batch
     given: Mapping[str, Any],
 ) -> Run:
     more = dict(given)
@@ -102,13 +102,15 @@ def _generate(
         pad_token_id=min(stop_ids, default=0),
     )
     latencies, first_tokens, emitted = list[float](), list[float](), 0
-    began = time.perf_counter()
-    for start in range(0, len(prompts), concurrency):
-        batch = prompts[start : start + concurrency]
+    began = asked = time.perf_counter()
+    for start in range(0, len(prompts), together):
+        if start % concurrency == 0:
+            asked = time.perf_counter()  # as many as are side by side, at once
+        batch = prompts[start : start + together]
         width = max(map(len, batch))
         ids = torch.tensor([[0] * (width - len(one)) + list(one) for one in batch])
         mask = torch.tensor([[0] * (width - len(one)) + [1] * len(one) for one in batch])
-        noting, asked = _Noting(), time.perf_counter()
+        noting = _Noting()
         found = model.generate(
             ids.to(model.device),
             attention_mask=mask.to(model.device),
