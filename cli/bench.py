@@ -1,4 +1,5 @@
-"""`paceline bench`: what speculation costs and gains, as ratios of interleaved runs."""
+"""`paceline bench`: what speculation costs and gains, as ratios of interleaved runs; and the proof
+that the gate's verdicts can be trusted (proving.py)."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli import proving
 from cli.models import Target, measured_draft
 from cli.output import Json, emit, figure, progress_bars, table
 from configuration.prompts import EXAMPLE
@@ -18,12 +20,15 @@ if TYPE_CHECKING:
     from speculation.bench import Timing
     from speculation.records import Interval
 
-app = typer.Typer(no_args_is_help=True, help="Measure speed as ratios of interleaved runs.")
+app = typer.Typer(no_args_is_help=True, help="Measure speed, and put the gate to the proof.")
 
 
 @app.callback()
 def bench() -> None:
-    """Measure speed as ratios of interleaved runs."""
+    """Measure speed, and put the gate to the proof."""
+
+
+app.command()(proving.gate)
 
 
 @app.command()

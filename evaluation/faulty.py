@@ -1,0 +1,95 @@
+"""Reports in which figures are missing, are no numbers, or cannot be: none of them may ever pass.
+
+Each takes a good report of a good candidate and spoils it in one way. Measuring refuses most of
+them; a report may come from anywhere, so the gate is asked all the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import cast
+
+from evaluation.report import Report, RequestFigures
+from evaluation.simulation import upto
+from speculation.records import Counts
+
+NOT_A_NUMBER = cast(int, math.nan)  # JSON as Python reads it may hold one where a count belongs
+
+
+def no_data(report: Report) -> Report:
+    return upto(report, 0)
+
+
+def one_prompt(report: Report) -> Report:
+    return upto(report, 1)
+
+
+def not_a_number(report: Report) -> Report:
+    """One request of the candidate has counts that are none."""
+    spoilt = (NOT_A_NUMBER,) * 4
+    return _first(report, lambda c: replace(c, accepted_per_position=spoilt))
+
+
+def not_a_time(report: Report) -> Report:
+    """One timed request of the candidate took not a number of seconds."""
+    place = next(
+        i for i, r in enumerate(report.requests) if (r.arm, r.run) == ("candidate", "speed")
+    )
+    requests = list(report.requests)
+    requests[place] = replace(requests[place], seconds=math.nan)
+    return replace(report, requests=tuple(requests))
+
+
+def none_drafted(report: Report) -> Report:
+    """The candidate's draft proposed nothing: it was served by plain decoding."""
+    return _each(report, lambda c: Counts(plain_forwards=c.emitted, emitted=c.emitted))
+
+
+def more_accepted(report: Report) -> Report:
+    """The endpoint claims twice as many accepted tokens as it had."""
+    return _each(
+        report,
+        lambda c: replace(c, accepted_per_position=tuple(2 * n for n in c.accepted_per_position)),
+    )
+
+
+def fewer_judged(report: Report) -> Report:
+    """It leaves out of its counts most of what the target rejected."""
+
+    def left_out(counts: Counts) -> Counts:
+        judged = zip(counts.judged_per_position, counts.accepted_per_position, strict=True)
+        return replace(counts, judged_per_position=tuple((j + 3 * a) // 4 for j, a in judged))
+
+    return _each(report, left_out)
+
+
+FAULTY: Mapping[str, Callable[[Report], Report]] = {
+    "no data": no_data,
+    "one prompt": one_prompt,
+    "NaN counts": not_a_number,
+    "NaN seconds": not_a_time,
+    "none drafted": none_drafted,
+    "lies: accepted": more_accepted,
+    "lies: judged": fewer_judged,
+}
+
+
+def _each(report: Report, spoil: Callable[[Counts], Counts]) -> Report:
+    """Every request of the candidate, spoilt."""
+
+    def spoilt(request: RequestFigures) -> RequestFigures:
+        if request.arm != "candidate":
+            return request
+        return replace(request, counts=spoil(request.counts))
+
+    return replace(report, requests=tuple(map(spoilt, report.requests)))
+
+
+def _first(report: Report, spoil: Callable[[Counts], Counts]) -> Report:
+    """The candidate's first request, spoilt."""
+    place = next(i for i, r in enumerate(report.requests) if r.arm == "candidate")
+    requests = list(report.requests)
+    requests[place] = replace(requests[place], counts=spoil(requests[place].counts))
+    return replace(report, requests=tuple(requests))
