@@ -6,18 +6,21 @@ import asyncio
 import gc
 import os
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from tests.serving.following import Scene, lived
+from tests.serving.leaking import Look, slope
 from tests.serving.registry_stand_in import StandIn, stand_in
 from tests.toys import toy_draft_folder, toy_target_folder
 
 CLIENTS = 4
-# What grows is memory that no swap gives back: an engine here is 0.3 MB, a toy target 0.1 MB.
-MOST_BYTES_A_SWAP = 20_000
+# A head and its engine here are 0.3 MB, a toy target 0.1 MB: one of thirty that nobody gives back
+# shows. The rest is the journal's steps (at most 4,000 in memory, reached after some 700 swaps) and
+# what fourteen answers a swap leave in the allocator: 3,350 in all when it was measured.
+MOST_BYTES_A_SWAP = 10_000
+LOOKS = 50  # at memory and handles; the second half of them is judged
 
 
 @pytest.fixture
@@ -47,7 +50,7 @@ def test_swaps_under_load_fail_nothing_and_leave_nothing(
     drafts = [toy_draft_folder(target_folder, tmp_path / f"head{n}", seed=n) for n in range(2)]
     versions = [registry.register(target_folder, draft) for draft in drafts]
     versions += registry.register(target_folder, "ngram"), registry.register(other, "none")
-    marks: list[tuple[int, int]] = []
+    looks: list[Look] = []
     answered = [0]
 
     async def client(scene: Scene, said: dict[str, set[tuple[int, ...]]]) -> None:
@@ -66,8 +69,8 @@ def test_swaps_under_load_fail_nothing_and_leave_nothing(
             pair = registry.promote(versions[turn % len(versions)])
             assert await scene.look() == pair
             assert not any(one.done() for one in clients)
-            if turn % (swaps // 5) == 0:
-                marks.append((resident_bytes(), handles()))
+            if turn % max(1, swaps // LOOKS) == 0:
+                looks.append(Look(turn, resident_bytes(), handles()))
         for one in clients:
             one.cancel()
         await asyncio.wait(clients)
@@ -77,7 +80,9 @@ def test_swaps_under_load_fail_nothing_and_leave_nothing(
         assert sorted(map(len, said.values())) == [1, 1]  # each target's own answer, always
 
     lived(tmp_path, registry, life, seconds=3000)
-    growth = [(after - before) / (swaps / 5) for (before, _), (after, _) in pairwise(marks[1:])]
-    print(f"{swaps} swaps: bytes a swap {[round(one) for one in growth]}, handles", marks)
-    assert min(growth) < MOST_BYTES_A_SWAP
-    assert marks[-1][1] <= marks[0][1]
+    found = slope(looks, after=swaps // 2)
+    print(f"{swaps} swaps, {answered[0]} answers meanwhile: {found}")
+    print("MiB by swaps:", {look.done: round(look.memory_bytes / 2**20, 1) for look in looks})
+    if swaps >= 1000:  # fewer are spent on filling pools
+        assert found.memory_bytes < MOST_BYTES_A_SWAP
+    assert looks[-1].handles <= looks[0].handles

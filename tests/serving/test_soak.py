@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 
 from tests.serving.children import Child, child
+from tests.serving.leaking import Look, slope
 
 REQUESTS, EVERY, CLIENTS = 10_000, 500, 12
 LEARNING = 2_000  # requests in which caches and pools fill
@@ -50,9 +50,9 @@ async def ask(client: httpx.AsyncClient, random_: random.Random) -> int:
         return answer.status_code
 
 
-async def story(served: Child) -> tuple[list[tuple[int, int, int]], set[int]]:
-    """Requests, bytes and handles as they went; the statuses met."""
-    looks, statuses, left = list[tuple[int, int, int]](), set[int](), iter(range(REQUESTS))
+async def story(served: Child) -> tuple[list[Look], set[int]]:
+    """Memory and handles as the requests went; the statuses met."""
+    looks, statuses, left = list[Look](), set[int](), iter(range(REQUESTS))
 
     async def one(number: int) -> None:
         random_ = random.Random(number)
@@ -60,7 +60,7 @@ async def story(served: Child) -> tuple[list[tuple[int, int, int]], set[int]]:
             for done in left:
                 statuses.add(await ask(client, random_))
                 if done % EVERY == 0:
-                    looks.append((done, served.memory_bytes(), served.files()))
+                    looks.append(Look(done, served.memory_bytes(), served.files()))
 
     await asyncio.gather(*(one(number) for number in range(CLIENTS)))
     return looks, statuses
@@ -77,15 +77,9 @@ def test_ten_thousand_requests_leave_nothing_behind(
         looks, statuses = asyncio.run(story(served))
         served.until_running(0)
         files = served.files()
-    done, memory, handles = np.array([look for look in looks if look[0] >= LEARNING]).T
-    slope = float(np.polyfit(done / 1000, memory, 1)[0])
-    handle_slope = float(np.polyfit(done / 1000, handles, 1)[0])
-    print(
-        f"{draft}: {REQUESTS} requests, {time.monotonic() - begun:.0f} s, "
-        f"{memory[-1] / 2**20:.0f} MiB; a thousand cost {slope / 2**20:+.3f} MiB "
-        f"and {handle_slope:+.2f} handles"
-    )
+    found = slope(looks, after=LEARNING)
+    print(f"{draft}: {REQUESTS} requests, {time.monotonic() - begun:.0f} s: {found}")
     assert statuses == {200, 400}
-    assert slope < SLOPE_BYTES
-    assert abs(handle_slope) < 0.5
-    assert files <= handles.min()  # the clients' connections are gone
+    assert found.memory_bytes * 1000 < SLOPE_BYTES
+    assert abs(found.handles) * 1000 < 0.5
+    assert files <= min(look.handles for look in found.looks)  # the clients' connections are gone
