@@ -48,6 +48,7 @@ class PairManifest:
     draft: Draft
     context_measured: int  # tokens; the longest bucket that was judged
     making: Making = Making()
+    adapters: Mapping[str, str] = field(default_factory=dict)  # of the target, judged with: digests
     engine: str = ""
     engine_version: str = ""
     report: str = ""  # the report's digest
@@ -151,6 +152,7 @@ def _check(manifest: PairManifest, where: str) -> None:
         "report": manifest.report,
     }
     digests |= {name: digest for name, digest in optional.items() if digest}
+    digests |= {f"adapters[{name!r}]": digest for name, digest in manifest.adapters.items()}
     digests |= {f"files[{name!r}]": digest for name, digest in manifest.files.items()}
     for name, digest in digests.items():
         if len(digest) != 64 or not HEX.issuperset(digest):

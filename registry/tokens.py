@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,12 @@ from registry.errors import FolderError
 from registry.folders import confined, json_of
 
 ROLES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+TOKEN_FILES = (
+    "tokenizer.json",
+    "added_tokens.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+)
 TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 DEFAULT_TEMPLATE = "default"
 DIGITS = re.compile(r"[0-9]{1,9}")
@@ -87,6 +94,18 @@ def _added(content: object, flags: dict[str, bool], where: Path) -> AddedToken:
         return AddedToken(content, **flags)
     except UnicodeEncodeError as error:
         raise FolderError(f"{where}: the token {content!r:.80} is no text: {error}") from error
+
+
+def keep_tokens(target: Path, draft: Path) -> None:
+    """Put the target's tokens beside a head that was made for it.
+
+    A head works with token ids and loads without them; with them, whoever is asked whether it fits
+    another target can compare tokens, not only how many there are.
+    """
+    for name in TOKEN_FILES:
+        path = confined(target, name)
+        if path.is_file():
+            shutil.copyfile(path, draft / name)
 
 
 def canonical(tokenizer: Tokenizer) -> Any:

@@ -11,8 +11,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from registry.compatibility import compare, fits_draft, fits_release
+from registry.adapters import fingerprint_adapter
+from registry.compatibility import (
+    Compatibility,
+    compare,
+    fits_adapters,
+    fits_draft,
+    fits_release,
+)
 from registry.fingerprint import fingerprint, fingerprint_draft
+from registry.tokens import keep_tokens
 from tests.registry import tiny
 from tests.registry.conftest import manifest_of, pair_files
 
@@ -49,7 +57,46 @@ def test_a_shorter_or_longer_token_table_is_refused(target: Path, tmp_path: Path
 
 def test_rows_beyond_the_token_table_do_not_matter(target: Path, tmp_path: Path) -> None:
     padded = small(tmp_path / "padded", weights=tiny.arrays(vocabulary=64), vocab_size=64)
-    assert compare(target, padded).ok
+    for pair in ((target, padded), (padded, target)):
+        answer = compare(*pair)
+        assert answer.ok
+        assert "those from 32 on name no token and are masked on both sides" in answer.notes[0]
+    assert compare(padded, padded).notes == ()
+
+
+def test_a_token_without_a_row_is_refused(target: Path, tmp_path: Path) -> None:
+    narrow = small(tmp_path / "narrow", weights=tiny.arrays(vocabulary=30), vocab_size=30)
+    assert compare(target, narrow).reasons == (
+        "the draft has 30 rows of output for 32 tokens: token 30 has none",
+    )
+
+
+def test_a_head_that_carries_its_targets_tokens_is_compared_by_them(
+    target: Path, tmp_path: Path
+) -> None:
+    """Two exchanged tokens leave every size as it is: without its tokens a head cannot be told."""
+    head = tiny.head(tmp_path / "head")
+    bare = fingerprint_draft(head)
+    assert "taken from the size of its vocabulary" in compare(target, head).notes[0]
+    keep_tokens(target, head)
+    assert fingerprint_draft(head) == bare  # what it was made for is no part of what it is
+    assert compare(target, head) == Compatibility(True)
+    words = list(tiny.WORDS)
+    words[9], words[20] = words[20], words[9]
+    other = tiny.target(tmp_path / "other")
+    tiny.write_tokenizer(other, words)
+    answer = compare(other, head)
+    assert not answer.ok
+    assert "token 9 is 'h' in the draft and 's' in the target; 2 tokens differ" in answer.reasons[0]
+
+
+def test_another_chat_template_is_noted(target: Path, tmp_path: Path) -> None:
+    draft = small(tmp_path / "small")
+    path = draft / "tokenizer_config.json"
+    tiny.write_json(path, {**json.loads(path.read_text()), "chat_template": "{{ other }}"})
+    answer = compare(target, draft)
+    assert answer.ok
+    assert "the chat template 'default' differs" in answer.notes[0]
 
 
 def test_other_special_and_stop_tokens_are_refused(target: Path, tmp_path: Path) -> None:
@@ -71,8 +118,8 @@ def test_a_shorter_context_and_another_quantization_are_noted(target: Path, tmp_
     )
     answer = compare(target, draft)
     assert answer.ok
-    assert "128 tokens, the target's 512" in answer.notes[0]
-    assert answer.notes[1] == "quantization differs: draft awq, target none"
+    assert any("128 tokens, the target's 512" in note for note in answer.notes)
+    assert answer.notes[-1] == "quantization differs: draft awq, target none"
 
 
 def changed_table(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
@@ -160,6 +207,18 @@ def test_a_target_requantised_under_the_same_name_is_another_release(
     answer = fits_release(manifest, fingerprint(target))
     assert not answer.ok
     assert "weights changed" in answer.reasons[0]
+
+
+def test_a_pair_is_of_the_adapters_it_was_judged_with(target: Path, tmp_path: Path) -> None:
+    law, tax = (fingerprint_adapter(tiny.adapter(tmp_path / str(n), seed=n)) for n in (1, 2))
+    manifest = replace(
+        manifest_of(target, pair_files(tmp_path / "pair", "ngram"), "ngram"), adapters={"law": law}
+    )
+    assert fits_adapters(manifest, {"law": law}).ok
+    assert "was judged with the adapter law, not here" in fits_adapters(manifest, {}).reasons[0]
+    other = fits_adapters(manifest, {"law": tax, "tax": tax})
+    assert f"the adapter law is {tax[:12]}" in other.reasons[0]
+    assert "was not judged with the adapter tax" in other.reasons[1]
 
 
 def test_a_pair_binds_its_own_draft(target: Path, tmp_path: Path) -> None:
