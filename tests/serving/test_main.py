@@ -25,6 +25,7 @@ from speculation.sequence import Event
 from speculation.target import ModelFolderError
 from tests.serving.children import child
 from tests.serving.served import Served, serving
+from tests.serving.test_arms import pair_of
 
 COMPLETIONS = "/v1/completions"
 STREAMS = 50
@@ -216,6 +217,29 @@ def test_what_the_http_library_warns_of_is_in_our_log(
         said = [r.getMessage() for r in caplog.records if r.name == "paceline.serving"]
     assert any("Invalid HTTP request" in line for line in said)
     assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_a_draft_that_nobody_measured_here_is_said_to_be_unverified(
+    target_folder: Path,
+    draft_folder: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    measured: bool,
+) -> None:
+    draft = draft_folder
+    if measured:  # with a manifest beside that binds it to this very release
+        draft = pair_of(draft_folder, target_folder, tmp_path / "pair", context=40)
+    caplog.set_level("INFO")
+    settings = ServeSettings(home=tmp_path, target=target_folder, draft=str(draft))
+    with serving(settings) as served:
+        told = served.client.get("/admin/pair").json()
+        said = [r.getMessage() for r in caplog.records if r.name == "paceline.serving"]
+        page = served.client.get("/metrics").text
+    (line,) = [line for line in said if line.startswith("ready: pair ")]
+    assert line == f"ready: pair {told['pair']}" + ("" if measured else " (unverified)")
+    assert told["verified"] is measured
+    assert f'verified="{str(measured).lower()}"' in page
 
 
 def test_what_outlasts_the_grace_is_cut_and_the_server_still_ends_well(
