@@ -33,7 +33,7 @@ class Asking:
     ) -> None:
         self._sleep, self._failed, self._most = sleep, failed, most
         self._in_a_row = 0
-        self._ended = False
+        self._ended: str | None = None  # why
         self._lock = threading.Lock()
 
     def __call__(self, arm: str, ask: Callable[[], Answered]) -> Answered:
@@ -55,13 +55,13 @@ class Asking:
 
     def _count(self, arm: str, error: MeasurementError) -> None:
         with self._lock:
-            if self._ended:  # requests that were in flight at the end say nothing of the endpoint
-                raise EndedError(str(error)) from error
+            if self._ended is not None:  # what was in flight at the end says nothing more
+                raise EndedError(self._ended) from error
             self._in_a_row += 1
             self._failed(arm, str(error))
             if self._in_a_row >= self._most:
-                self._ended = True
-                raise EndedError(f"{error} ({self._in_a_row} failures in a row)") from error
+                self._ended = f"{error} ({self._in_a_row} failures in a row)"
+                raise EndedError(self._ended) from error
 
 
 def tally(failures: Mapping[str, int]) -> str:

@@ -47,18 +47,21 @@ class Fake:
     speculative_cost: float = 1.2  # of a forward that verifies, over a plain one
     release: str = "release-1"
     models: tuple[str, ...] = ("toy",)  # and its adapters
+    deaf: bool = False  # answers by the target whichever model is asked for
     pairs: dict[str, str] = field(default_factory=dict)
     busy: int = 0  # requests to answer with 429, each to come back in 7 s
     key: str = ""  # wanted of everybody
     refuse_after: int | None = None  # answer 503 from this request on
     fail_every: int = 0  # answer every so-manieth request with 500
     asked: int = 0
+    looks: int = 0  # at the clock
     lie: bool = False  # claims to have accepted twice what it did
     answered: int = 0
     most_at_once: int = 0
     at_once: int = 0
 
     def clock(self) -> float:
+        self.looks += 1
         return self.now
 
     async def chat(self, request: Request) -> Response:
@@ -102,7 +105,12 @@ class Fake:
             strict=True,
         ):
             self.now += seconds
+            looks = self.looks
             yield event({"choices": [{"index": 0, "delta": {"content": piece}}], "usage": None})
+            for _ in range(100):  # so that its reader sees when it came, before decoding goes on
+                if self.looks > looks or not piece:
+                    break
+                await asyncio.sleep(0.001)
         end = {"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}
         yield event({"choices": [end], "usage": None})
         yield event({"choices": [], "usage": whole["usage"]})
@@ -211,7 +219,9 @@ class Fake:
                     "pair": self.pairs.get(arm, f"p-{arm}"),
                     "release": self.release,
                     "drafter": arm,
-                    "adapter": None if asked["model"] == self.models[0] else asked["model"],
+                    "adapter": None
+                    if self.deaf or asked["model"] == self.models[0]
+                    else asked["model"],
                     "draft_len": draft_len,
                     "rounds": answer["rounds"],
                     "plain_forwards": answer["plain"],
