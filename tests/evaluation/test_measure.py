@@ -277,9 +277,8 @@ def test_a_broken_speculative_path_never_passes_parity(fault: str, tmp_path: Pat
     with serving(Fake(KNOWS, fault=fault)) as fake:
         try:
             measurement = measured(fake, tmp_path / "journal.jsonl", arms=FIRST_PAIR)
-        except MeasurementError as error:  # its own counts gave it away in the first answer
+        except MeasurementError:  # its own counts gave it away in the first answer
             assert fault in ("says_a_word_twice", "ends")
-            assert "reports what cannot be" in str(error)
             return
     verdict = judge(POLICY, report_of(measurement, facts=FITS))
     assert verdict.phase is not Phase.PASS
