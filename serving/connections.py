@@ -4,7 +4,8 @@ uvicorn's own with one more clock: from the moment that a connection stands open
 the request's headers are all there. What is sent has to be taken in time as well, for a client that
 reads no more would hold what waits for it for ever. And with an end to how many there may be: the
 application turns requests away politely long before, but a connection costs a file whether it asks
-or not. Knows nothing of what is asked.
+or not. Who is answered before the whole request has come is heard no further. Knows nothing of what
+is asked.
 """
 
 from __future__ import annotations
@@ -13,10 +14,16 @@ import asyncio
 import resource
 import socket
 from contextlib import suppress
+from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from serving.lingering import Lingering
+from serving.strict import Strict
+
 HEADER_SECONDS = 30.0  # for the headers of a request
+HEADER_BYTES = 16 * 1024  # of all of them together, as uvicorn has it
 UNREAD_SECONDS = 60.0  # that a client may read nothing of what waits for it
 SPARE_FILES = 256  # beside connections: weights, logs, sockets of our own
 
@@ -26,10 +33,16 @@ class Connection(H11Protocol):
 
     most = 2**31  # open at once
     _waiting: asyncio.TimerHandle | None = None
+    _lingering: Lingering
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.conn: Strict = Strict(h11.SERVER, max_incomplete_event_size=HEADER_BYTES)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         # uvicorn has the same, narrower than asyncio's
-        super().connection_made(transport)
+        self._lingering = Lingering(transport, lambda: self.conn.unread)
+        super().connection_made(self._lingering)  # type: ignore[arg-type]  # stands for one
         if len(self.connections) > self.most:
             transport.abort()
         else:
@@ -40,6 +53,9 @@ class Connection(H11Protocol):
             self._wait()
 
     def data_received(self, data: bytes) -> None:
+        if self._lingering.lingers:
+            self._lingering.thrown_away(len(data))
+            return
         super().data_received(data)
         asked = self.cycle is not None and not self.cycle.response_complete
         if asked and self._waiting is not None:
@@ -52,10 +68,17 @@ class Connection(H11Protocol):
             self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._lingering.gone()
         super().connection_lost(exc)
         if self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None
+
+    def shutdown(self) -> None:
+        if self._lingering.lingers:  # it has its answer, and the server ends
+            self._lingering.abort()
+        else:
+            super().shutdown()
 
     def _wait(self) -> None:
         self._waiting = self.loop.call_later(HEADER_SECONDS, self._nobody_asked)

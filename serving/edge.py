@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -16,6 +18,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from serving.lanes import told
 
 log = logging.getLogger("paceline.serving")
+
+LINES_A_MINUTE = 10
+NO_ADVICE = "No supported WebSocket library"  # there is nothing here to be asked by WebSocket
 
 
 class Edge:
@@ -32,13 +37,31 @@ class Edge:
 
 
 class Relayed(logging.Handler):
-    """What the HTTP library warns of, as a line of our own log; no exception's own words."""
+    """What the HTTP library warns of, as a line of our own log; no exception's own words.
 
-    def __init__(self) -> None:
+    Anybody who connects can make it warn, so a minute has few such lines, and says how many more
+    there were.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(logging.WARNING)
+        self._clock = clock
+        self._minute, self._lines, self._left_out = -1, 0, 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        log.log(record.levelno, "the HTTP server says: %s", record.getMessage().strip())
+        said = record.getMessage().strip()
+        if said.startswith(NO_ADVICE):
+            return
+        minute = int(self._clock() // 60)
+        if minute != self._minute:
+            if self._left_out:
+                log.warning("the HTTP server said %d things more", self._left_out)
+            self._minute, self._lines, self._left_out = minute, 0, 0
+        self._lines += 1
+        if self._lines <= LINES_A_MINUTE:
+            log.log(record.levelno, "the HTTP server says: %s", said)
+        else:
+            self._left_out += 1
 
 
 def relay(name: str) -> None:
