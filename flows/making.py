@@ -65,6 +65,7 @@ def begin(settings: Settings, pairing: str, release: str) -> dict[str, Any]:
 
     Raises ValueError for a release that is unknown or whose folder changed.
     """
+    from registry.cache import DigestCache
     from registry.fingerprint import fingerprint
 
     registry = store(settings)
@@ -72,7 +73,9 @@ def begin(settings: Settings, pairing: str, release: str) -> dict[str, Any]:
     if found is None:
         raise ValueError(f"{pairing}: no release {release[:12]} is registered: release it first")
     target = Path(found.uri)
-    if (holds := fingerprint(target).digest) != release:
+    # Looked at again only: whoever registers the pair reads every byte of it.
+    known = DigestCache(settings.home / "cache" / "digests.json")
+    if (holds := fingerprint(target, cache=known).digest) != release:
         raise ValueError(
             f"{target} holds release {holds[:12]}, wanted {release[:12]}: a release must not be "
             "changed in place; put it back, or release what is there now"
@@ -128,13 +131,17 @@ def distil_draft(
     out: Path,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Train the draft, from the old one where the plan says so; what it learned from lies beside.
+    """Train the draft, from the old one where the plan says so; what it learned from lies beside,
+    and its target's tokens in it.
 
     A draft that is trained already is only told of again.
     """
+    from registry.tokens import keep_tokens
+
     start = plan["parent_draft"] if plan["choice"] == "warm" else None
     spec = {"target": plan["target"], "responses": str(responses), "start": start}
     draft = in_child("distil", {**spec, **_where(line, out)}, progress)
+    keep_tokens(Path(plan["target"]), draft)
     write_lineage(draft, responses, read_prompts(settings.path(line.train_prompts)), line.recipe)
     return {"draft": str(draft)}
 

@@ -62,6 +62,7 @@ def test_a_draft_that_was_trained_is_told_of_by_the_answers_it_learned_from(
     args = (settings, line, plan, answers, tmp_path / "out", lambda *_: None)
     draft = making.distil_draft(*args)["draft"]
     (tmp_path / "out" / PROMPTS).unlink()
+    assert (Path(draft) / "tokenizer.json").is_file(), "its target's, to be compared by"
     assert making.distil_draft(*args)["draft"] == draft, "killed before it was told, it is told now"
 
     told = read_lineage(draft)
