@@ -74,6 +74,15 @@ class Connection(H11Protocol):
             self._waiting.cancel()
             self._waiting = None
 
+    def send_400_response(self, msg: str) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # nothing that is answered to its head can be sent now
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
     def shutdown(self) -> None:
         if self._lingering.lingers:  # it has its answer, and the server ends
             self._lingering.abort()
