@@ -126,7 +126,8 @@ class Running:
         self.rounds += 1
         self.drafted += drafted
         for counter, reached in ((self.judged, judged), (self.accepted, accepted)):
-            counter.extend([0] * (max(self.draft_len, reached) - len(counter)))
+            # both as long as the longest that was judged: a K that adapts goes beyond `draft_len`
+            counter.extend([0] * (max(self.draft_len, judged) - len(counter)))
             for position in range(reached):
                 counter[position] += 1
 
