@@ -52,6 +52,10 @@ def bonus_of_the_place_before(logits, drafts, *rest):
 
 if fault == "accepts a rejected token":
     judging.matching_accept_count = one_too_many
+if fault == "maps the draft's outputs to the next token":
+    from speculation.model_drafter import ModelDrafter
+    right_start = ModelDrafter._catch_up
+    ModelDrafter._catch_up = lambda self, asks: right_start(self, asks).roll(1, dims=-1)
 if fault == "takes the bonus from the wrong place":
     rounds.judge = bonus_of_the_place_before
 raise SystemExit(serve(ServeSettings(
@@ -141,6 +145,30 @@ def test_a_fault_in_the_real_engine_is_called_a_serving_bug(
     found = parity(report)
     assert found.phase is not Phase.PASS
     assert "serving bug" in found.statement
+
+
+def test_a_draft_of_perfect_accuracy_that_is_wired_wrongly_fails_by_served_acceptance_alone(
+    target: Path, tmp_path: Path
+) -> None:
+    """The draft is the target itself: no figure of its training could be better."""
+    arms = {"candidate": str(target), "ngram": "ngram", "none": "none"}
+    served = {}
+    for fault in ("none", "maps the draft's outputs to the next token"):
+        (home := tmp_path / fault.replace(" ", "-")).mkdir()
+        with trial(target, arms, home, fault=fault) as server:
+            report = report_of(measured(server.url, home, *arms), facts=FITS)
+        assert parity(report).phase is Phase.PASS  # the texts are right either way
+        served[fault] = judge(Policy(prompts=24), report)
+    right, wrong = (
+        next(f for f in verdict.findings if f.rule == "acceptance_floor")
+        for verdict in served.values()
+    )
+    assert (right.phase, wrong.phase) == (Phase.PASS, Phase.FAIL)
+    assert right.interval is not None
+    assert right.interval.estimate == 1.0
+    assert wrong.interval is not None
+    assert wrong.interval.estimate < 0.1
+    assert [*served.values()][1].phase is Phase.FAIL
 
 
 def test_a_server_killed_midway_leaves_an_incomplete_report_that_another_one_finishes(

@@ -1,0 +1,105 @@
+"""A draft good at short context and dead at long is capped where nothing serves, else rejected."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+
+from evaluation.capping import buckets, good_to, up_to
+from evaluation.gate import judge
+from evaluation.policy import Policy
+from evaluation.report import Report
+from evaluation.simulation import report
+from evaluation.telling import sentence
+from speculation.records import Phase, Verdict
+from tests.evaluation.reshaped import with_lengths, without
+from tests.evaluation.test_gate import ARMS, finding
+from tests.evaluation.test_rules_slices import dead_on
+
+POLICY = Policy(prompts=120)
+LENGTHS = (100, 100, 400, 400, 900, 1_900)  # of six prompts: two, two, one and one a bucket
+
+
+def dead_beyond(tokens: int, *, incumbent: bool) -> Report:
+    """The prompts of a block have one length, so that cutting by length leaves blocks whole."""
+    measured = report(ARMS, seed=1, prompts=240)
+    if not incumbent:
+        measured = without(measured, "incumbent")
+    measured = with_lengths(measured, lambda n: LENGTHS[n // 4 % 6])
+    long = {r.prompt for r in measured.of("none") if r.prompt_tokens > tokens}
+    return dead_on(measured, long)
+
+
+def test_where_nothing_serves_it_passes_up_to_the_longest_context_it_is_good_at() -> None:
+    measured = dead_beyond(512, incumbent=False)
+    verdict = judge(POLICY, measured)
+    assert verdict.phase is Phase.PASS
+    good = [r for r in measured.requests if r.prompt_tokens <= 512]
+    assert verdict.context_measured == max(r.prompt_tokens + r.completion_tokens for r in good)
+    note = finding(verdict, "context_cap")
+    assert "slice context up to" not in note.statement
+    assert "context up to 1024" in note.statement
+    assert "context up to 2048" in note.statement
+    assert f"capped at contexts of {verdict.context_measured} tokens" in sentence(verdict)
+    assert Verdict.from_json(json.loads(json.dumps(asdict(verdict)))) == verdict
+
+
+def test_beside_an_incumbent_it_is_rejected_and_the_verdict_says_how_far_it_is_good() -> None:
+    verdict = judge(POLICY, dead_beyond(512, incumbent=True))
+    assert verdict.phase is Phase.FAIL
+    assert finding(verdict, "slice context up to 2048").phase is Phase.FAIL
+    assert "up to prompts of 512 tokens" in finding(verdict, "context_cap").statement
+    assert verdict.context_measured is not None
+    assert verdict.context_measured < 1_024
+
+
+def test_one_that_is_dead_at_short_context_is_rejected_and_not_capped() -> None:
+    measured = dead_beyond(0, incumbent=False)
+    verdict = judge(POLICY, measured)
+    assert verdict.phase is Phase.FAIL
+    assert not [f for f in verdict.findings if f.rule == "context_cap"]
+    assert verdict.context_measured is None
+
+
+def test_one_that_is_good_everywhere_is_good_to_the_longest_bucket_that_was_judged() -> None:
+    measured = dead_beyond(10_000, incumbent=False)
+    whole = judge(POLICY, measured)
+    assert whole.context_measured == max(
+        r.prompt_tokens + r.completion_tokens for r in measured.requests
+    )
+    few = replace(POLICY, slice_minimum=50)  # 40 prompts are in each of the two longest
+    short = judge(few, measured)
+    assert short.phase is Phase.PASS
+    assert short.context_measured is not None
+    assert short.context_measured < 512 + 512
+
+
+def test_a_report_cut_by_length_keeps_whole_blocks_only() -> None:
+    measured = with_lengths(report(ARMS, seed=1, prompts=120), lambda n: 100 if n % 3 else 900)
+    cut = up_to(measured, 256)
+    assert buckets(measured) == {256: 80, 1024: 40}
+    assert len(cut.prompts) == 80
+    left = {(b.arm, b.block) for b in cut.blocks}
+    asked = {arm: 0 for arm in measured.arms}
+    for request in cut.requests:
+        if request.run == "speed":
+            assert (request.arm, request.block) in left
+            asked[request.arm] += 1
+    assert set(asked.values()) == {2 * len(left) // len(measured.arms)}
+    assert all(r.prompt_tokens == 100 for r in cut.requests)
+
+
+def test_lengths_are_tried_from_the_shortest_and_no_further_than_the_first_that_does_not_pass() -> (
+    None
+):
+    measured = dead_beyond(10_000, incumbent=False)
+    tried: list[int] = []
+
+    def judged(part: Report) -> Verdict:
+        tried.append(max(r.prompt_tokens for r in part.requests))
+        return Verdict(Phase.PASS if len(tried) == 1 else Phase.INCONCLUSIVE, ())
+
+    found = good_to(measured, judged, minimum=20)
+    assert tried == [100, 400]
+    assert found is not None
+    assert found[0] == 256

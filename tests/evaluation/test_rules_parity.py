@@ -1,0 +1,125 @@
+"""Parity in its order: the same text, where texts part, how far they are from each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from evaluation.gate import judge
+from evaluation.parity import Parity
+from evaluation.policy import Policy
+from evaluation.report import Report, RequestFigures
+from evaluation.simulation import report
+from speculation.records import Phase
+from tests.evaluation.reshaped import Change, changed, with_references
+from tests.evaluation.test_gate import ARMS, finding
+
+POLICY = Policy(prompts=64)
+
+
+def part(gap: float | None, rouge_l: float, every: int) -> Change:
+    def change(request: RequestFigures) -> RequestFigures:
+        if int(request.prompt[1:]) % every:
+            return request
+        return replace(request, parity=Parity(False, 17, gap, rouge_l))
+
+    return change
+
+
+def baseline(rouge_l: float) -> Change:
+    """Plain decoding alone against plain decoding in a batch."""
+    return lambda request: replace(request, parity=Parity(rouge_l == 1.0, None, None, rouge_l))
+
+
+def test_texts_that_part_where_rounding_decides_are_parity() -> None:
+    measured = changed(report(ARMS, seed=1), "candidate", part(0.25, 0.5, 2))
+    found = finding(judge(POLICY, measured), "parity")
+    assert found.phase is Phase.PASS
+    assert "32 of 64" in found.statement
+
+
+@pytest.mark.parametrize("gap", [3.0, None], ids=["clearly worse token", "token never ranked"])
+def test_texts_that_part_where_rounding_cannot_explain_it_are_a_serving_bug(
+    gap: float | None,
+) -> None:
+    measured = changed(report(ARMS, seed=1), "candidate", part(gap, 0.5, 2))
+    measured = changed(measured, "none", baseline(0.97), run="speed")
+    found = finding(judge(POLICY, measured), "parity")
+    assert found.phase is Phase.FAIL
+    assert "serving bug and not to a bad draft" in found.statement
+    assert "prompt 'p0', at token 17" in found.statement
+
+
+def test_few_odd_texts_no_further_from_plain_than_plain_from_itself_are_parity() -> None:
+    measured = changed(report(ARMS, seed=1), "candidate", part(0.9, 0.99, 8))
+    measured = changed(measured, "none", baseline(0.999), run="speed")
+    assert finding(judge(POLICY, measured), "parity").phase is Phase.PASS
+
+
+def test_a_few_very_different_texts_do_not_pass_parity() -> None:
+    measured = changed(report(ARMS, seed=1), "candidate", part(3.0, 0.4, 16))
+    measured = changed(measured, "none", baseline(1.0), run="speed")
+    assert finding(judge(POLICY, measured), "parity").phase is not Phase.PASS
+
+
+def test_parity_without_a_baseline_is_inconclusive() -> None:
+    measured = changed(report(ARMS, seed=1), "candidate", part(3.0, 0.99, 8))
+    assert finding(judge(POLICY, measured), "parity").phase is Phase.INCONCLUSIVE
+
+
+def with_baseline(measured: Report, rouge_l: float) -> Report:
+    return changed(measured, "none", baseline(rouge_l), run="speed")
+
+
+def test_equal_texts_need_no_rouge_at_all() -> None:
+    """The first answer decides: whatever the references say, equal texts are equal."""
+    measured = with_references(report(ARMS, seed=1), 0.0)
+    verdict = judge(POLICY, measured)
+    assert "token by token" in finding(verdict, "parity").statement
+    assert not [f for f in verdict.findings if f.rule == "parity_references"]
+
+
+@pytest.mark.parametrize(
+    ("lower", "spread", "phase"),
+    [
+        (0.0, 0.01, Phase.PASS),
+        (0.05, 0.01, Phase.FAIL),
+        (0.0, 0.10, Phase.INCONCLUSIVE),  # 857 prompts at this spread, and there are 64
+    ],
+)
+def test_where_texts_part_both_are_held_against_the_references_prompt_by_prompt(
+    lower: float, spread: float, phase: Phase
+) -> None:
+    measured = with_references(report(ARMS, seed=1), lower, spread)
+    measured = with_baseline(changed(measured, "candidate", part(3.0, 0.99, 8)), 0.99)
+    found = finding(judge(POLICY, measured), "parity_references")
+    assert found.phase is phase
+    assert found.interval is not None
+    assert found.interval.n == 64
+    assert "64 references" in found.statement
+
+
+def test_each_temperature_has_its_own_parity_and_its_own_baseline() -> None:
+    cold = report(ARMS, seed=1)
+    warm = tuple(replace(r, temperature=0.8) for r in cold.requests if r.run == "acceptance")
+    again = tuple(
+        replace(r, run="again", parity=Parity(False, 2, None, 0.6)) for r in warm if r.arm == "none"
+    )
+    drawn = tuple(
+        replace(r, parity=Parity(False, 2, None, 0.6)) if r.arm == "candidate" else r for r in warm
+    )
+    both = replace(
+        cold,
+        conditions=replace(cold.conditions, temperatures=(0.0, 0.8)),
+        requests=(*cold.requests, *drawn, *again),
+    )
+    verdict = judge(POLICY, both)
+    assert "token by token" in finding(verdict, "parity at temperature 0").statement
+    assert (
+        finding(verdict, "parity at temperature 0.8").phase is Phase.PASS
+    )  # as far as from itself
+    assert (
+        finding(verdict, "acceptance_floor").interval
+        == finding(judge(POLICY, cold), "acceptance_floor").interval
+    )  # two temperatures of a prompt are one cluster, not two prompts

@@ -1,0 +1,141 @@
+"""Net speed at each load, the first token, the tail, and what a policy forgives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from evaluation.gate import judge
+from evaluation.policy import Policy
+from evaluation.report import Report, RequestFigures
+from evaluation.simulation import Arm, report
+from evaluation.telling import sentence
+from speculation.records import Phase
+from tests.evaluation.reshaped import at_once_too, changed
+from tests.evaluation.test_gate import ARMS, finding
+
+POLICY = Policy(prompts=64)
+BUSY = 16
+
+
+def busy(slower: float) -> Report:
+    """Good acceptance and a gain alone; at 16 at once the draft's rounds take `slower` times."""
+    return at_once_too(report(ARMS, seed=1), BUSY, {"candidate": slower})
+
+
+def test_good_acceptance_without_a_gain_in_speed_fails() -> None:
+    verdict = judge(POLICY, report(ARMS, seed=1, speed=3.0))
+    assert finding(verdict, "acceptance_over_incumbent").phase is Phase.PASS
+    assert finding(verdict, "speed_over_plain").phase is Phase.FAIL
+    assert verdict.phase is Phase.FAIL
+
+
+def test_a_gain_alone_and_a_loss_at_high_concurrency_fails_and_says_where() -> None:
+    verdict = judge(POLICY, busy(3.0))
+    assert finding(verdict, "acceptance_over_incumbent").phase is Phase.PASS
+    assert finding(verdict, "speed_over_plain").phase is Phase.PASS
+    found = finding(verdict, f"speed_over_plain at {BUSY}")
+    assert (found.phase, found.threshold) == (Phase.FAIL, 0.97)
+    assert f"{BUSY} requests at once" in found.statement
+    assert f"it makes answers slower with {BUSY} requests at once" in sentence(verdict)
+
+
+def test_where_the_draft_must_gain_no_loss_is_not_enough() -> None:
+    gain = finding(judge(POLICY, report(ARMS, seed=1)), "speed_over_plain").interval
+    assert gain is not None
+    level = busy(gain.estimate)  # as fast as plain decoding there, to a few percent
+    must = replace(POLICY, must_gain=(1, BUSY))
+    found = finding(judge(must, level), f"speed_over_plain at {BUSY}")
+    assert (found.phase, found.threshold) == (Phase.INCONCLUSIVE, 1.0)
+    lenient = replace(POLICY, speed_elsewhere=0.8)
+    assert finding(judge(lenient, level), f"speed_over_plain at {BUSY}").phase is Phase.PASS
+
+
+def test_a_load_that_must_gain_and_was_not_measured_is_open() -> None:
+    verdict = judge(replace(POLICY, must_gain=(1, 4)), report(ARMS, seed=1))
+    found = finding(verdict, "speed_over_plain at 4")
+    assert found.phase is Phase.INCONCLUSIVE
+    assert "that was not measured" in found.statement
+    assert verdict.phase is Phase.INCONCLUSIVE
+
+
+def late_first_token(request: RequestFigures) -> RequestFigures:
+    return replace(request, first_token_seconds=request.seconds)
+
+
+def test_a_first_token_that_waits_for_the_draft_fails() -> None:
+    measured = changed(report(ARMS, seed=1), "candidate", late_first_token, run="speed")
+    verdict = judge(POLICY, measured)
+    assert finding(verdict, "speed_over_plain").phase is Phase.PASS
+    assert finding(verdict, "first_token").phase is Phase.FAIL
+    assert verdict.phase is Phase.FAIL
+
+
+def test_an_endpoint_that_does_not_stream_has_no_first_token_and_that_is_open() -> None:
+    measured = report(ARMS, seed=1)
+    for arm in measured.arms:
+        measured = changed(
+            measured, arm, lambda r: replace(r, first_token_seconds=None), run="speed"
+        )
+    assert finding(judge(POLICY, measured), "first_token").phase is Phase.INCONCLUSIVE
+
+
+def slow_tail(measured: Report) -> Report:
+    """One request in eight takes four times as long; the mean hardly moves."""
+    late = {r.prompt for r in measured.of("candidate", "speed")[::8]}
+    return changed(
+        measured,
+        "candidate",
+        lambda r: replace(r, seconds=r.seconds * 4) if r.prompt in late else r,
+        run="speed",
+    )
+
+
+def test_a_tail_that_a_good_mean_hides_fails_at_the_p95() -> None:
+    measured = slow_tail(report(ARMS, seed=1, prompts=256))
+    verdict = judge(POLICY, measured)
+    assert finding(verdict, "speed_over_plain").phase is Phase.PASS
+    assert finding(verdict, "latency_p95").phase is Phase.FAIL
+
+
+def test_the_p99_is_judged_above_a_thousand_requests_and_said_to_be_unjudged_below() -> None:
+    few = judge(POLICY, report(ARMS, seed=1))
+    assert "p99" not in {f.rule.partition("latency_")[2] for f in few.findings}
+    assert "judged above 1,000 requests an arm" in finding(few, "p99_not_judged").statement
+    many = report({"candidate": Arm(0.6), "ngram": Arm(0.15)}, seed=1, prompts=4_100)
+    verdict = judge(POLICY, many)
+    assert len(many.of("candidate", "speed")) > 1_000
+    assert finding(verdict, "latency_p99").phase is Phase.PASS
+    assert not [f for f in verdict.findings if f.rule == "p99_not_judged"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "phase", "excused"), [(0, Phase.FAIL, False), (1, Phase.PASS, True)]
+)
+def test_a_policy_may_forgive_a_latency_rule_and_the_verdict_says_so(
+    limit: int, phase: Phase, excused: bool
+) -> None:
+    measured = changed(report(ARMS, seed=1), "candidate", late_first_token, run="speed")
+    verdict = judge(replace(POLICY, failure_limit=limit), measured)
+    found = finding(verdict, "first_token")
+    assert (verdict.phase, found.phase, found.excused) == (phase, Phase.FAIL, excused)
+    assert ("failure_limit = 1" in found.statement) == excused
+
+
+def test_more_than_the_limit_forgives_none_and_open_is_not_failed() -> None:
+    both = changed(report(ARMS, seed=1), "candidate", late_first_token, run="speed")
+    late = replace(POLICY, first_token_over_plain=1.1, p95_over_plain=0.3)  # fails both
+    one = judge(replace(late, failure_limit=1), both)
+    assert one.phase is Phase.FAIL
+    assert not any(f.excused for f in one.findings)
+    assert judge(replace(late, failure_limit=2), both).phase is Phase.PASS
+    assert judge(replace(late, inconclusive_limit=2), both).phase is Phase.FAIL
+
+
+def test_nothing_but_latency_is_ever_forgiven() -> None:
+    lenient = replace(POLICY, failure_limit=99, inconclusive_limit=99)
+    verdict = judge(lenient, report(ARMS, seed=1, speed=3.0))
+    assert verdict.phase is Phase.FAIL
+    failed = {f.rule: f.excused for f in verdict.findings if f.phase is Phase.FAIL}
+    assert failed == {"speed_over_plain": False, "first_token": True, "latency_p95": True}
