@@ -1,25 +1,31 @@
-"""What `evaluate` says before it measures."""
+"""What `evaluate` says before and after it measures."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import flows.trial
 import registry.compatibility
+from cli.exits import Exit
 from cli.main import app
 from configuration.prompts import write_prompts
+from configuration.settings import Pairing
+from evaluation.report import PairFacts, Report
 from evaluation.samples import question_digest
+from evaluation.simulation import Arm, report
 from flows.lineage import PROMPTS
 from registry.fingerprint import fingerprint_draft
 from speculation.records import Prompt
 from tests.registry import tiny
 
+OPTIONS = ["--tokenizer", "code", "--temperature", "0", "--temperature", "0.7"]
 ASKED = [Prompt(str(n), ({"role": "user", "content": f"fox {n}"},), "a fox") for n in range(5)]
 
 
@@ -45,3 +51,68 @@ def test_prompts_that_a_draft_learned_from_are_counted(
     assert ("2 of 5 prompts are among those that a draft learned from" in done.output) == (
         learned == 2
     )
+
+
+def evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, incomplete: str | None, *more: str
+) -> tuple[Result, Pairing]:
+    """`evaluate` of a measurement that was made elsewhere, and how it asked for it."""
+    asked: list[Pairing] = []
+
+    def trial(*given: Any, line: Pairing, **_: Any) -> Report:
+        asked.append(line)
+        drawn = report({"candidate": Arm(0.6), "ngram": Arm(0.1)}, seed=1, prompts=40)
+        found = replace(drawn, incomplete=incomplete, facts=PairFacts(incompatible=()))
+        given[3].mkdir()
+        found.write(given[3] / "report.json")
+        return found
+
+    monkeypatch.setattr(flows.trial, "run_trial", trial)
+    monkeypatch.setattr(registry.compatibility, "compare", lambda *_: SimpleNamespace(ok=True))
+    target = tiny.target(tmp_path / "target")
+    write_prompts(tmp_path / "asked.jsonl", ASKED)
+    options = ["--draft", "ngram", "--prompts", tmp_path / "asked.jsonl", "--out", tmp_path / "out"]
+    done = CliRunner().invoke(app, ["evaluate", str(target), *map(str, options), *more])
+    return done, asked[0]
+
+
+def test_a_measurement_that_was_cut_short_is_kept_told_and_inconclusive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, _ = evaluated(tmp_path, monkeypatch, "the server hangs")
+    assert done.exit_code == Exit.INCONCLUSIVE
+    assert "measuring ended early: the server hangs; the same command goes on" in done.stdout
+    assert Report.read(tmp_path / "out" / "report.json").incomplete == "the server hangs"
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_programs_are_told_every_figure_with_its_interval_and_how_it_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = (*OPTIONS, "--speed-concurrency", "1", "--speed-concurrency", "8", "--json")
+    done, line = evaluated(tmp_path, monkeypatch, None, *more)
+    assert done.exit_code == Exit.YES
+    assert line.measurement.temperatures == (0.0, 0.7)
+    assert line.measurement.speed_concurrencies == (1, 8)
+    assert line.measurement.tokenizer == "code"
+    told = json.loads(done.stdout)
+    assert told["incomplete"] is None
+    candidate = told["arms"][0]
+    for name in ("acceptance", "acceptance_rate", "acceptance_length", "forwards_per_request"):
+        assert candidate[name]["low"] <= candidate[name]["estimate"] <= candidate[name]["high"]
+    assert len(candidate["hazards"]) == 4
+    assert 0 < candidate["correlation"] < 0.3
+    (speed,) = (row for row in told["speeds"] if row["arm"] == "candidate")
+    assert speed["speedup_low"] < speed["speedup"] < speed["speedup_high"]
+    assert speed["predicted_decode_speedup"] > 0
+
+
+def test_people_are_told_both_tables_and_prediction_beside_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, _ = evaluated(tmp_path, monkeypatch, None)
+    for words in ("tokens a round", "correlation", "first token s", "p95 s", "by position"):
+        assert words in done.stdout
+    assert "decoding should be" in done.stdout
+    assert "of whole requests, and it was" in done.stdout
+    assert "p99" not in done.stdout  # of so few requests

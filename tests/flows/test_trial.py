@@ -1,45 +1,65 @@
-"""The server that measures a pair is the one that the user configured."""
+"""What a trial adds to a measurement: how its server ended, and what is known of its drafts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 
-from configuration.prompts import write_prompts
-from configuration.reading import read_settings
-from configuration.settings import Pairing, Serving, Settings
-from flows.making import measure_pair
+import registry.compatibility
+from configuration.settings import Measuring, Pairing
+from evaluation.client import MeasurementError
+from evaluation.report import PairFacts
+from evaluation.samples import question_digest
+from evaluation.simulation import Arm, report
+from flows.lineage import PROMPTS
+from flows.trial import Trial, complete, pair_facts
+from registry.fingerprint import fingerprint_draft
 from speculation.records import Prompt
+from tests.evaluation.fake_endpoint import Fake, serving
+from tests.registry import tiny
+
+ASKED = [Prompt(str(n), ({"role": "user", "content": f"fox {n}"},)) for n in range(6)]
+ARMS = ("candidate", "ngram", "none")
 
 
-class Started(Exception):
-    """Instead of a server."""
+def test_a_server_that_died_is_named_with_its_log(tmp_path: Path) -> None:
+    line = Pairing(measurement=Measuring(max_tokens=16, consecutive_errors=1))
+    with serving(Fake({"candidate": 0.7, "ngram": 0.1}, refuse_after=10)) as fake:
+        trial = Trial(fake.url, "key", ARMS, line, lambda: -9, tmp_path / "server.log")
+        found = trial.measure(
+            ASKED, tmp_path / "journal.jsonl", speed_prompts=0, progress=lambda *_: None
+        )
+    assert "refused with 503" in (found.incomplete or "")
+    assert "the server ended by signal 9, its log is" in (found.incomplete or "")
 
 
-def test_a_trial_serves_with_the_configured_slots_and_length(
+def test_half_a_measurement_is_tried_again_not_taken_for_done() -> None:
+    whole = report({"candidate": Arm(0.6), "ngram": Arm(0.1)}, seed=1, prompts=20)
+    assert complete(whole) is whole
+    with pytest.raises(MeasurementError, match="ended early: it hangs"):
+        complete(replace(whole, incomplete="it hangs"))
+
+
+def test_what_does_not_fit_and_what_was_learned_is_kept_with_the_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
-    environ: dict[str, str] = {}
-
-    def start(argv: Sequence[str], **rest: Any) -> None:
-        asked.extend(argv)
-        environ.update(rest["environ"])
-        raise Started
-
-    monkeypatch.setenv("PACELINE_KEYS_FILE", "of/the/user")
-
-    monkeypatch.setattr("evaluation.endpoints.started", start)
-    line = Pairing(draft_len=3, evaluation_prompts=Path("prompts.jsonl"))
-    settings = Settings(home=tmp_path, serving=Serving(max_slots=3, max_context=512))
-    write_prompts(tmp_path / "prompts.jsonl", [Prompt("a", ({"role": "user", "content": "a"},))])
-    plan = {"target": str(tmp_path), "parent_draft": None, "choice": "fresh"}
-    with pytest.raises(Started):
-        measure_pair(settings, line, plan, "ngram", tmp_path / "trial", lambda *_: None)
-    given = dict(zip(asked, asked[1:], strict=False))
-    assert (given["--max-slots"], given["--max-context"], given["--draft-len"]) == ("3", "512", "3")
-    trial = read_settings(tmp_path, environ=environ)  # keys that nobody else on this host knows
-    assert [len(key) for key in (trial.keys["trial"], *trial.admin_keys)] == [48, 48]
+    answers = {
+        "ngram": SimpleNamespace(ok=True, reasons=()),
+        "draft": SimpleNamespace(ok=False, reasons=("token 7 differs",)),
+    }
+    monkeypatch.setattr(
+        registry.compatibility, "compare", lambda target, draft: answers[Path(draft).name]
+    )
+    draft = tiny.head(tmp_path / "draft")
+    told = {"draft": fingerprint_draft(draft).digest, "data": "", "validation": []}
+    taught = [question_digest(ASKED[4])]
+    (tmp_path / PROMPTS).write_text(json.dumps({**told, "train": taught}))
+    arms = {"candidate": "ngram", "incumbent": str(draft), "ngram": "ngram", "none": "none"}
+    facts = pair_facts(tmp_path, arms, ASKED, passed_over=3)
+    assert facts == PairFacts(("incumbent: token 7 differs",), ("4",), 3)
+    fits = pair_facts(tmp_path, {"candidate": "ngram", "none": "none"}, ASKED)
+    assert fits == PairFacts((), (), 0)
