@@ -87,7 +87,7 @@ def serve(
     admin_port: Annotated[
         int | None,
         typer.Option(
-            help="Of /admin and /metrics alone; left out, as configured, else beside /v1."
+            help="Of /admin and /metrics alone; 0 has them beside /v1. Left out, as configured."
         ),
     ] = None,
     max_slots: Annotated[
@@ -179,9 +179,9 @@ def serve(
         threads=threads,
         capture=capture or configured.capture,
         # Whoever measures a trial finds all of it at its one address.
-        admin_port=(configured.admin_port or None)
-        if admin_port is None and not trial
-        else admin_port,
+        admin_port=(0 if trial else configured.admin_port) or None
+        if admin_port is None
+        else admin_port or None,
         hosts=configured.hosts,
         keys=settings.keys,
         admin_keys=settings.admin_keys,
@@ -203,8 +203,6 @@ def serve(
         raise typer.Exit(run(asked))
     settings.pairing(pairing)  # a mistyped one would wait for ever
     asked = replace(asked, port=asked.port or free_port())
-    if asked.admin_port is not None:
-        asked = replace(asked, admin_port=asked.admin_port or free_port())
     # With a pair on the disk it answers before its registry does, and without it.
     copied = Journal(settings.home / "serving" / "journal.jsonl").last_good is not None
     with kept(settings.home, lambda: announce(home, asked), waited_for=not copied) as registry_now:

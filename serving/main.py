@@ -61,6 +61,9 @@ def serve(
         if settings.target is not None:  # a folder that is no model is said, and makes no home
             config_of(settings.target)
             weights_of(settings.target)
+            from serving.room import check_start, free_bytes
+
+            check_start(settings, free_bytes(settings.device))
         ending.enter_context(home_lock(settings.home / "serving"))
         from serving.running import Running
 

@@ -13,15 +13,22 @@ from typing import Any
 
 import torch
 
-from registry.configs import text_config
+from registry.configs import context_of, text_config
 from registry.folders import config_of, weights_of
 from registry.tensors import DTYPE_BITS
+from registry.versions import WITHOUT_WEIGHTS
+from serving.settings import ServeSettings
+from speculation.cache import ROOM
 
 RESERVE = 0.1  # of what is needed
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
 CGROUP_FILES = ("memory.max", "memory.current", "memory.stat")
+
+
+class RoomError(ValueError):
+    """What is asked for does not fit into this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,30 @@ def need_of(folder: Path, *, cached_tokens: int, dtype: str) -> Need:
     stored = max((DTYPE_BITS[t.dtype] // 8 for t in tensors), default=4)
     token = _token_bytes(text_config(config_of(folder)), item or min(max(stored, 2), 4))
     return Need(sum(bits) // 8, cached_tokens * token)
+
+
+def check_start(settings: ServeSettings, free: int | None) -> None:
+    """Raises RoomError where a target and its drafts, with what requests take, cannot fit into
+    `free` bytes at all: said at once, and not by the system once it is full."""
+    assert settings.target is not None
+    context = context_of(config_of(settings.target), settings.target)
+    tokens = settings.max_slots * (min(settings.max_context, context) + ROOM)
+    need = need_of(
+        settings.target, cached_tokens=tokens + settings.prefix_tokens, dtype=settings.dtype
+    )
+    for draft in settings.arms.values() if settings.trial else [settings.draft]:
+        if draft not in WITHOUT_WEIGHTS:
+            need += need_of(Path(draft), cached_tokens=tokens, dtype=settings.dtype)
+    if not fits(need, free, reserve=0.0):
+        raise RoomError(
+            f"got max_slots {settings.max_slots} and max_context {settings.max_context}, for which "
+            f"the model takes {gigabytes(need.weights_bytes)} and its requests "
+            f"{gigabytes(need.cache_bytes)}; {gigabytes(free or 0)} are free: lower one of the two"
+        )
+
+
+def gigabytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"
 
 
 def _token_bytes(config: Mapping[str, Any], item_bytes: int) -> int:

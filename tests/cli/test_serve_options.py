@@ -112,7 +112,8 @@ def test_a_trial_has_all_of_it_at_one_port(served: list[ServeSettings], tmp_path
     trial = (tmp_path, "--trial", "--arm", "none=none", "--home", tmp_path)
     assert run(*trial)[0] == 0
     assert run(tmp_path, "--home", tmp_path)[0] == 0
-    assert [one.admin_port for one in served] == [None, 8101]
+    assert run(tmp_path, "--home", tmp_path, "--admin-port", "0")[0] == 0
+    assert [one.admin_port for one in served] == [None, 8101, None], "0 has it beside the API"
 
 
 @pytest.mark.parametrize(

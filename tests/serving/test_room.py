@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from serving.room import Need, fits, free_bytes, host_free_bytes, need_of
+from registry.configs import context_of
+from registry.folders import config_of
+from serving.main import serve
+from serving.room import (
+    Need,
+    RoomError,
+    check_start,
+    fits,
+    free_bytes,
+    host_free_bytes,
+    need_of,
+)
+from serving.settings import ServeSettings
+from speculation.cache import ROOM
 from speculation.target import load_target
 
 MEMINFO = "MemTotal: 4000 kB\nMemFree: 100 kB\nMemAvailable: 2000 kB\n"
@@ -49,6 +63,29 @@ def test_free_memory_is_the_machines_or_what_a_containers_limit_leaves(
     meminfo: str, cgroup: dict[str, str], free: int | None
 ) -> None:
     assert host_free_bytes(meminfo, cgroup) == free
+
+
+@pytest.mark.parametrize("drafts", [{}, {"trial": True, "arms": {"a": "draft", "b": "none"}}])
+def test_what_cannot_fit_is_said_before_it_is_begun(
+    target_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drafts: dict[str, Any]
+) -> None:
+    arms = {name: str(target_folder) for name in drafts.get("arms", ())} | {"b": "none"}
+    trial = drafts | {"arms": arms} if drafts else drafts
+    many = ServeSettings(home=tmp_path, target=target_folder, max_slots=1000, **trial)
+    context = min(many.max_context, context_of(config_of(target_folder), target_folder)) + ROOM
+    need = need_of(
+        target_folder, cached_tokens=1000 * context + many.prefix_tokens, dtype=many.dtype
+    )
+    if drafts:
+        need += need_of(target_folder, cached_tokens=1000 * context, dtype=many.dtype)
+    check_start(many, need.bytes)
+    check_start(many, None)
+    with pytest.raises(RoomError, match=r"got max_slots 1000 .* GB are free: lower one"):
+        check_start(many, need.bytes - 1)
+    monkeypatch.setattr("serving.room.free_bytes", lambda device: 1000)
+    with pytest.raises(RoomError):
+        serve(many, environ={})
+    assert not list(tmp_path.iterdir()), "no home was made"
 
 
 def test_this_machine_says_what_is_free() -> None:
