@@ -6,6 +6,7 @@ Knows HTTP; what happens is the service's, the follower's and the log's own busi
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterator
 from itertools import islice
@@ -25,6 +26,8 @@ from serving.reading import SMALL_BYTES, read_bytes
 from serving.replies import json_response
 from serving.service import Service
 from serving.steering import steered
+
+log = logging.getLogger("paceline.serving")
 
 MOST_EXCHANGES = 1_000_000  # in one answer
 
@@ -47,12 +50,15 @@ def admin_routes(service: Service, doors: Doors) -> list[Route]:
         if draft_len is not None and type(draft_len) is not int:
             raise BadRequest("draft_len: wanted a whole number, or null to adapt", "draft_len")
         await steered(service, drafter, draft_len, said="draft_len" in given)
+        turned = ", ".join(f"{name} to {json.dumps(value)}" for name, value in given.items())
+        _note(request, "turned %s", turned or "nothing")
         return json_response(service.describe())
 
     async def swap(request: Request) -> Response:
         if service.hurry is None:
             raise HTTPException(409, "this server follows no registry")
         service.hurry()
+        _note(request, "asked for a look at the registry")
         return json_response({"hurried": True}, 202)
 
     async def drain(request: Request) -> Response:
@@ -62,6 +68,7 @@ def admin_routes(service: Service, doors: Doors) -> list[Route]:
             raise HTTPException(409, "the server was told to end: start another")
         else:
             service.draining = False
+        _note(request, "began a drain" if service.draining else "ended the drain")
         running = sum(ticket.counted for ticket in service.worker.tickets)
         return json_response({"draining": service.draining, "running": running}, 202)
 
@@ -75,8 +82,10 @@ def admin_routes(service: Service, doors: Doors) -> list[Route]:
         if "before" not in request.query_params:
             raise HTTPException(400, "before: wanted seconds since the epoch; lines from then stay")
         # A log of a gigabyte is read for minutes; requests are answered and logged meanwhile.
-        deletion = service.exchanges.deletion(before=_seconds(request, "before", 0.0))
-        return json_response({"deleted": await in_passing_thread(deletion)})
+        before = _seconds(request, "before", 0.0)
+        deleted = await in_passing_thread(service.exchanges.deletion(before=before))
+        _note(request, "deleted %d exchanges from before %s", deleted, before)
+        return json_response({"deleted": deleted})
 
     routes = [
         Route("/metrics", doors.figures(metrics)),
@@ -88,6 +97,11 @@ def admin_routes(service: Service, doors: Doors) -> list[Route]:
     if service.settings.hook_secret is not None:
         routes.append(_hook(service, Hooks(service.settings.hook_secret)))
     return routes
+
+
+def _note(request: Request, did: str, *values: object) -> None:
+    """A line of the log: who did what on this side. What is read is nobody's business."""
+    log.info(f"{request.state.operator} {did}", *values)
 
 
 def _by_method(path: str, doors: Doors, **handlers: Handler) -> Route:

@@ -44,12 +44,17 @@ class Doors:
         return guarded
 
     def operators(self, handler: Handler) -> Handler:
-        """For the admin side: with an admin key, or, where none is set, from this host."""
+        """For the admin side: with an admin key, or, where none is set, from this host.
+
+        Who it was, as far as that is known, is then `request.state.operator`.
+        """
 
         async def guarded(request: Request) -> Response:
             if self.keys.guarded:
-                if not self.keys.operator(request.headers.get("authorization")):
+                number = self.keys.operator(request.headers.get("authorization"))
+                if number is None:
                     raise self._unauthorized("an admin key")
+                request.state.operator = f"whoever has admin key {number}"
             else:
                 client = request.client
                 if client is None or not is_loopback(client.host):
@@ -61,6 +66,7 @@ class Doors:
                 if "origin" in request.headers:  # a web page in the operator's browser
                     raise HTTPException(403, "the admin side answers no web pages")
                 self._check_host(request)
+                request.state.operator = "somebody on this host"
             return await handler(request)
 
         return guarded

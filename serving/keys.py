@@ -17,6 +17,7 @@ ANYONE = ""  # the tenant that everybody is where none has
 LEAST_CHARACTERS = 16
 MOST_TENANTS = 256  # all of them are compared with each request's
 TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+TENANTS_LINE = re.compile(rf"{TENANT.pattern}=[\x21-\x7e]{{{LEAST_CHARACTERS},}}")
 SECRET = re.compile(r"[\x21-\x7e]+")  # what a header carries as it is
 
 Known = tuple[tuple[str, bytes], ...]  # a name and its secret's digest
@@ -50,9 +51,11 @@ class Keys:
         found = _named(authorization, self._tenants + self._admin)
         return ANYONE if found is None and not self._tenants else found
 
-    def operator(self, authorization: str | None) -> bool:
-        """Whether an admin key came along."""
-        return _named(authorization, self._admin) is not None
+    def operator(self, authorization: str | None) -> int | None:
+        """Which admin key came along, by its place from 1; None for none of them."""
+        numbered = tuple((str(place), digest) for place, (_, digest) in enumerate(self._admin, 1))
+        found = _named(authorization, numbered)
+        return None if found is None else int(found)
 
 
 def wrong_keys(tenants: Mapping[str, str], admin: Iterable[str]) -> str | None:
@@ -77,6 +80,9 @@ def wrong_keys(tenants: Mapping[str, str], admin: Iterable[str]) -> str | None:
                 f"a key of {name!r} with {len(secret)} characters: wanted {LEAST_CHARACTERS} or "
                 "more of ASCII without spaces, such as `openssl rand -hex 24` prints"
             )
+    for secret in admin:
+        if TENANTS_LINE.fullmatch(secret):
+            return "an admin key of the form NAME=KEY, as tenants have them: wanted the key alone"
     if len({*tenants.values(), *admin}) < len(tenants) + len(admin):
         return "the same key twice: wanted one of their own for each tenant and for the admin side"
     return None

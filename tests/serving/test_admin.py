@@ -230,5 +230,29 @@ def test_the_gauges_say_what_is_so_now(operated: Served) -> None:
     assert (served["drafter"], served["verified"]) == ("head", "false")
 
 
+def test_what_an_operator_does_is_in_the_log_and_what_is_read_is_not(
+    operated: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "paceline.serving")
+    client = operated.client
+    client.patch("/admin/pair", json={"drafter": "ngram", "draft_len": 3}).raise_for_status()
+    client.patch("/admin/pair", json={"drafter": "head", "draft_len": None}).raise_for_status()
+    for method, path in (
+        ("GET", "/admin/pair"),
+        ("GET", "/admin/exchanges"),
+        ("POST", "/admin/drain"),
+        ("DELETE", "/admin/drain"),
+        ("DELETE", "/admin/exchanges?before=1"),
+    ):
+        client.request(method, path).raise_for_status()
+    assert [line for line in caplog.messages if line.startswith("somebody")] == [
+        'somebody on this host turned drafter to "ngram", draft_len to 3',
+        'somebody on this host turned drafter to "head", draft_len to null',
+        "somebody on this host began a drain",
+        "somebody on this host ended the drain",
+        "somebody on this host deleted 0 exchanges from before 1.0",
+    ]
+
+
 def test_without_a_secret_there_is_no_webhook(server: Served) -> None:
     assert server.client.post("/hooks/registry").status_code == 404

@@ -34,7 +34,7 @@ def test_a_key_names_its_tenant_and_nothing_else_does(
     authorization: str | None, tenant: str | None, operator: bool
 ) -> None:
     assert KEYS.tenant(authorization) == tenant
-    assert KEYS.operator(authorization) is operator
+    assert (KEYS.operator(authorization) is not None) is operator
 
 
 def test_without_tenants_everybody_is_anyone_and_the_admin_side_still_wants_its_key() -> None:
@@ -45,6 +45,12 @@ def test_without_tenants_everybody_is_anyone_and_the_admin_side_still_wants_its_
     assert not keys.operator(None)
     assert not Keys.of({}, ()).guarded
     assert not Keys.of({}, ()).operator("Bearer ")
+
+
+def test_an_operator_is_told_from_another_by_the_keys_place() -> None:
+    keys = Keys.of({}, (BOSS, BOB, f"{ALICE}=="))  # as base64 may end
+    assert [keys.operator(f"Bearer {key}") for key in (BOSS, BOB, f"{ALICE}==")] == [1, 2, 3]
+    assert wrong_keys({}, (f"{ALICE}==",)) is None
 
 
 def test_no_secret_is_kept_or_shown() -> None:
@@ -61,6 +67,7 @@ def test_no_secret_is_kept_or_shown() -> None:
         ({"alice": ALICE}, ("with a space in it!",), "without spaces"),
         ({"alice": ALICE, "bob": ALICE}, (BOSS,), "the same key twice"),
         ({"alice": BOSS}, (BOSS,), "the same key twice"),
+        ({}, (BOSS, f"alice={ALICE}"), "of the form NAME=KEY"),
         ({f"t{n}": f"{n:020d}" for n in range(257)}, (BOSS,), "256 at most"),
     ],
 )
