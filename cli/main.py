@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import typer
 
-from cli import bench, demo, measuring, models, pairs, servers, setup, state, worker
+from cli import bench, demo, measuring, models, pairs, servers, setup, state, travel, worker
 from cli.exits import Commands
 
 app = typer.Typer(
@@ -37,6 +37,8 @@ app.command()(worker.worker)
 app.command()(state.status)
 app.command()(models.check)
 app.command()(models.fingerprint)
+app.command("export")(travel.export)
+app.command("import")(travel.import_)
 app.add_typer(bench.app, name="bench")
 
 if __name__ == "__main__":

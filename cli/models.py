@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +13,10 @@ from cli.exits import Exit
 from cli.home import DEFAULT_HOME, HomeFolder, PairingName, Registry, servers, settings_of
 from cli.output import Json, emit, progress_bars
 from configuration.settings import Settings
+
+if TYPE_CHECKING:
+    from registry.cache import DigestCache
+    from registry.fingerprint import Draft, Release
 
 Target = Annotated[
     Path,
@@ -33,7 +39,9 @@ def known_draft(draft: str | None) -> str | None:
     """The draft that a command line names. Raises typer.BadParameter for one that cannot be."""
     if draft is None or draft in ("ngram", "none") or Path(draft).is_dir():
         return draft
-    raise typer.BadParameter(f"got {draft}, which is no folder, wanted `ngram` or a draft's folder")
+    raise typer.BadParameter(
+        f"got {draft}, which is no folder, wanted `ngram`, `none` or a draft's folder"
+    )
 
 
 def measured_draft(draft: str | None) -> str | None:
@@ -45,30 +53,85 @@ def measured_draft(draft: str | None) -> str | None:
     return known_draft(draft)
 
 
-def fingerprint(target: Target, adapter: Adapter = None, as_json: Json = False) -> None:
+def fingerprint(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="A model, a draft head or an exported pair.",
+            exists=True,
+            file_okay=False,
+            metavar="DIR",
+        ),
+    ],
+    adapter: Adapter = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Another folder: say which parts differ; exit code 1 where any does.",
+            exists=True,
+            file_okay=False,
+        ),
+    ] = None,
+    cached: Annotated[
+        bool,
+        typer.Option("--cached", help="Believe digests of files that look as they did before."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Say what a model folder is: one digest of its content, and one for each of its parts.
 
     Renaming the folder or re-sharding the weights changes nothing; a changed value, token, chat
     template or generation default changes the digest of that part.
     """
+    from registry.configs import holds_head
+    from registry.fingerprint import difference, fingerprint_draft
     from registry.fingerprint import fingerprint as taken
 
+    cache = digest_cache(os.environ) if cached else None
+    head = holds_head(folder)
+    if head and (adapter is not None or against is not None):
+        raise typer.BadParameter(f"{folder} is a draft head, wanted a model for this option")
     with progress_bars() as progress:
-        release = taken(target, adapter=adapter, progress=progress)
-    emit(
-        release,
-        [
-            f"release        {release.digest}",
-            f"  weights      {release.weights}",
-            f"  adapter      {release.adapter or 'none'}",
-            f"  tokenizer    {release.tokenizer}",
-            f"  template     {release.chat_template}",
-            f"  generation   {release.generation}",
-            f"  config       {release.configuration}",
-            f"{release.architecture}, {release.parameters:,} parameters, {release.dtype}, "
-            f"{release.quantization or 'not quantized'}, context {release.context_configured}",
-        ],
+        if head:
+            draft = fingerprint_draft(folder, progress=progress)
+            emit(draft, [f"draft          {draft.digest}", _facts(draft)])
+            return
+        release = taken(folder, adapter=adapter, progress=progress, cache=cache)
+        other = None if against is None else taken(against, progress=progress, cache=cache)
+    lines = [
+        f"release        {release.digest}",
+        f"  weights      {release.weights}",
+        f"  adapter      {release.adapter or 'none'}",
+        f"  tokenizer    {release.tokenizer}",
+        f"  template     {release.chat_template}",
+        f"  generation   {release.generation}",
+        f"  config       {release.configuration}",
+        f"{_facts(release)}, context {release.context_configured}",
+    ]
+    if other is None:
+        emit(release, lines)
+        return
+    differs = difference(other, release)
+    record = {"release": release, "against": other, "difference": differs}
+    emit(record, [*lines, f"against {other.digest}: {differs}"])
+    if other.digest != release.digest:
+        raise typer.Exit(Exit.NO)
+
+
+def _facts(what: Release | Draft) -> str:
+    return (
+        f"{what.architecture}, {what.parameters:,} parameters, {what.dtype}, "
+        f"{what.quantization or 'not quantized'}"
     )
+
+
+def digest_cache(environ: Mapping[str, str]) -> DigestCache:
+    """The user's own cache of digests: for looking again, never for registering."""
+    from registry.cache import DigestCache
+
+    place = environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return DigestCache(Path(place) / "paceline" / "digests.json")
 
 
 def check(
@@ -76,25 +139,31 @@ def check(
     draft: Annotated[
         str,
         typer.Argument(
-            metavar="DRAFT", help="A draft's folder, or `ngram` or `none`.", callback=known_draft
+            metavar="DRAFT",
+            help="A draft's or a pair's folder, or `ngram` or `none`.",
+            callback=known_draft,
         ),
     ],
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=DIR", help="A LoRA adapter that the target is served with; repeatable."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Say whether a draft can serve a target: the same tokens by content, context, shapes.
 
-    Exit code 0 when it can, 1 when it cannot, with every reason. It says nothing of how well the
-    draft does: `paceline evaluate` measures that.
+    A folder with a pair.json is also held to it: the release it was validated for, the draft it
+    binds, the adapters it was judged with. Exit code 0 when it can, 1 when it cannot, with every
+    reason. It says nothing of how well the draft does: `paceline evaluate` measures that.
     """
-    from registry.compatibility import compare
-    from registry.tokens import tokenizer_of
-    from registry.weights import target_weights_of
+    from cli.servers import folders, named
+    from registry.checking import check as checked
 
-    target_weights_of(target)  # a folder without weights is no target, whatever the draft
-    tokenizer_of(target)
-    if draft not in ("ngram", "none"):
-        target_weights_of(Path(draft))
-    answer = compare(target, draft)
+    adapters = folders(named(adapter or (), "--adapter", "NAME=DIR, such as law=adapters/law"))
+    with progress_bars() as progress:
+        answer = checked(target, draft, adapters=adapters, progress=progress)
     lines = ["compatible" if answer.ok else "NOT compatible"]
     lines += [f"  because {reason}" for reason in answer.reasons]
     lines += [f"  note: {note}" for note in answer.notes]

@@ -10,12 +10,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from registry.answers import Compatibility
+from registry.configs import quantization_of
 from registry.digests import Progress, digest_of, digest_of_tensors, no_progress
 from registry.errors import FolderError
-from registry.folders import adapter_weights_of, json_of, names_code
+from registry.folders import adapter_weights_of, config_of, json_of, names_code, weights_of
 from registry.weights import read_weights
 
 MERGE_RECORD = "paceline-merge.json"
+PREFIX = "base_model.model."  # of every name in an adapter, as PEFT writes it
+SIDES = {"A": 1, "B": 0}  # which of a matrix's sizes is the target's own: A [r, in], B [out, r]
 NOT_MEANT = frozenset(  # where the adapter was made and how it is loaded, not what it computes
     {"auto_mapping", "base_model_name_or_path", "inference_mode", "peft_version", "revision"}
 )
@@ -36,6 +40,32 @@ def fingerprint_adapter(folder: Path, *, progress: Progress = no_progress) -> st
     }
     tensors = adapter_weights_of(folder)
     return digest_of([digest_of_tensors(tensors, what=folder.name, progress=progress), meaning])
+
+
+def adapter_fits(target: Path, folder: Path) -> Compatibility:
+    """Whether every matrix of the LoRA adapter in `folder` has its place in the target's weights.
+
+    Reads headers alone. Of a quantized target shapes are packed, so only names are compared.
+    """
+    weights = weights_of(target)
+    packed = quantization_of(config_of(target)) is not None
+    reasons: list[str] = []
+    for name, tensor in sorted(adapter_weights_of(folder).items()):
+        module, found, _ = name.removeprefix(PREFIX).partition(".lora_")
+        side = name.rpartition(".lora_")[2].partition(".")[0]
+        if not found or side not in SIDES:
+            continue  # biases, magnitudes, embeddings: the loader says what it takes
+        places = [held for held in weights if held.startswith(module + ".")]
+        whole = weights.get(module + ".weight")
+        if not places:
+            reasons.append(f"it adapts {module}, which the target has not")
+        elif not packed and whole is not None:
+            wanted = whole.shape[SIDES[side] :][:1]
+            if tensor.shape[SIDES[side] :][:1] != wanted or len(tensor.shape) != 2:
+                reasons.append(
+                    f"{name} is {list(tensor.shape)}, the target's {module} {list(whole.shape)}"
+                )
+    return Compatibility.of(reasons, [])
 
 
 def record_merge(merged: Path, *, base: Path, adapter: Path) -> Path:

@@ -52,11 +52,11 @@ def compare(target_folder: Path, draft: str | Path) -> Compatibility:
         notes += different_templates(target_folder, folder)
     elif head:
         notes.append(
-            f"{folder} carries no tokenizer.json: that its tokens are the target's is taken from "
+            "the head carries no tokenizer.json: that its tokens are the target's is taken from "
             "the size of its vocabulary"
         )
     else:
-        reasons.append(f"{folder} has no tokenizer.json, so its tokens cannot be compared")
+        reasons.append("the draft has no tokenizer.json, so its tokens cannot be compared")
     if head:
         reasons += head_fits(target, target_folder, config, folder)
     else:

@@ -116,6 +116,12 @@ def is_head(architecture: str) -> bool:
     return "eagle" in architecture.lower()
 
 
+def holds_head(folder: Path) -> bool:
+    """Whether the folder's config.json, if it has one, names a head."""
+    names = (json_of(folder, "config.json") or {}).get("architectures")
+    return isinstance(names, list) and bool(names) and is_head(str(names[0]))
+
+
 def quantization_of(config: Mapping[str, Any]) -> str | None:
     """The quantization method, None where the weights are plain."""
     quantization = config.get("quantization_config")

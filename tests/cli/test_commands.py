@@ -16,6 +16,7 @@ from cli.main import app
 from configuration.prompts import write_prompts
 from registry.schema import prepare_database
 from registry.store import Store
+from registry.tokens import keep_tokens
 from speculation.records import Phase, Prompt
 from tests.registry import tiny
 from tests.registry.conftest import registered
@@ -67,6 +68,7 @@ def test_a_folder_without_weights_is_bad_input(tmp_path: Path) -> None:
 
 def test_a_draft_that_fits_is_told_from_one_that_does_not(target: Path, tmp_path: Path) -> None:
     head = tiny.head(tmp_path / "head")
+    keep_tokens(target, head)
     assert run("check", target, head)[:2] == (0, {"ok": True, "reasons": [], "notes": []})
     (head / "config.json").write_text(
         (head / "config.json").read_text().replace('"hidden_size": 8', '"hidden_size": 16')

@@ -164,9 +164,7 @@ def test_what_a_library_prints_stays_off_the_machine_s_stdout(
         print("a library talks")
         return Compatibility(False, ("the tokens differ",))
 
-    monkeypatch.setattr("registry.compatibility.compare", noisy)
-    monkeypatch.setattr("registry.weights.target_weights_of", lambda folder: {})
-    monkeypatch.setattr("registry.tokens.tokenizer_of", lambda folder: None)
+    monkeypatch.setattr("registry.checking.check", noisy)
     result = run("check", tmp_path, "ngram", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout) == {"ok": False, "reasons": ["the tokens differ"], "notes": []}

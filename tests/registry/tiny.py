@@ -131,3 +131,14 @@ def adapter(folder: Path, *, seed: int = 0, rank: int = 2, **config: Any) -> Pat
     written = {"peft_type": "LORA", "r": rank, "target_modules": ["q_proj", "v_proj"], **config}
     write_json(folder / "adapter_config.json", written)
     return folder
+
+
+def lora(folder: Path, module: str, *, rows: int, rank: int = 2) -> Path:
+    """A LoRA of one module, named as PEFT names it, with `rows` outputs of HIDDEN inputs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    matrices = {"lora_A": np.ones((rank, HIDDEN)), "lora_B": np.ones((rows, rank))}
+    tensors = {f"{module}.{side}.weight": m.astype(np.float32) for side, m in matrices.items()}
+    save_file(tensors, folder / "adapter_model.safetensors")
+    written = {"peft_type": "LORA", "r": rank, "target_modules": [module.rpartition(".")[2]]}
+    write_json(folder / "adapter_config.json", written)
+    return folder
