@@ -182,7 +182,7 @@ class Client:
             begun = self._clock()
             with self._response(method, path, body) as response:
                 if response.headers.get("content-type", "").startswith("text/event-stream"):
-                    answer, first = joined(response.iter_lines(), self._clock)
+                    answer, first = joined(self._in_time(response.iter_lines()), self._clock)
                     return answer, self._clock() - begun, None if first is None else first - begun
                 response.read()
                 seconds = self._clock() - begun
@@ -191,6 +191,17 @@ class Client:
                 return self._read(path, response), seconds, None
             patience -= wait
             self._sleep(wait)
+
+    def _in_time(self, lines: Iterator[str]) -> Iterator[str]:
+        """A stream's lines, for as long as one request may take: a drip would never time out."""
+        patience = self._http.timeout.read
+        until = None if patience is None else time.monotonic() + patience
+        for line in lines:
+            if until is not None and time.monotonic() > until:
+                raise MeasurementError(
+                    f"{self.url} was still answering after {patience} s: it hangs or cannot cope"
+                )
+            yield line
 
     @contextmanager
     def _response(

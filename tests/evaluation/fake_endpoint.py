@@ -47,6 +47,7 @@ class Fake:
     speculative_cost: float = 1.2  # of a forward that verifies, over a plain one
     release: str = "release-1"
     models: tuple[str, ...] = ("toy",)  # and its adapters
+    drips: bool = False  # a stream that keeps its connection and says nothing
     deaf: bool = False  # answers by the target whichever model is asked for
     pairs: dict[str, str] = field(default_factory=dict)
     busy: int = 0  # requests to answer with 429, each to come back in 7 s
@@ -97,6 +98,9 @@ class Fake:
 
     async def events(self, whole: dict[str, Any]) -> AsyncIterator[bytes]:
         """The answer as a stream: its first word, the rest, its usage."""
+        while self.drips:
+            yield b": still here\n\n"
+            await asyncio.sleep(0.02)
         choice, told = whole["choices"][0], whole["usage"]["paceline"]
         words = choice["message"]["content"].partition(" ")
         for seconds, piece in zip(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evaluation.asking import Asking, EndedError
-from evaluation.client import MeasurementError
+from evaluation.client import Client, MeasurementError
 from evaluation.gate import judge
 from evaluation.measure import measure
 from evaluation.policy import Policy
@@ -23,6 +25,7 @@ KNOWS = {"candidate": 0.7, "ngram": 0.1}
 ARMS = ("candidate", "ngram", "none")
 PROMPTS = [Prompt(f"q{n}", ({"role": "user", "content": f"question {n}"},)) for n in range(24)]
 POLICY = Policy(prompts=24)
+ROOT = Path(__file__).parents[2]
 
 
 def measured(fake: Fake, folder: Path, **more: Any) -> Measurement:
@@ -179,3 +182,48 @@ def test_failures_are_bounded_in_a_row_not_in_all() -> None:
     with pytest.raises(EndedError):  # and no more is asked of it afterwards
         asking("candidate", never)
     assert told.count("candidate") == 3
+
+
+def test_a_stream_that_drips_for_ever_is_a_hang(tmp_path: Path) -> None:
+    fake = Fake(KNOWS, drips=True)
+    with serving(fake), closing(Client(fake.url, timeout_seconds=0.3)) as client:
+        with pytest.raises(MeasurementError, match="still answering after 0.3 s: it hangs"):
+            client.ask(PROMPTS[0], model="toy", arm="none", draft_len=4, max_tokens=32, stream=True)
+        client.abort()
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from tests.evaluation.test_failing import ARMS, PROMPTS
+from evaluation.measure import measure
+
+measure(
+    sys.argv[1], PROMPTS, arms=ARMS, draft_len=4, max_tokens=32, concurrency=4, speed_prompts=8,
+    journal=Path(sys.argv[2]),
+    progress=lambda done, total, what: print(what, flush=True),
+)
+"""
+
+
+@pytest.mark.parametrize("progress", [20, 2 * 72 + 20], ids=["in acceptance", "in speed"])
+def test_a_measuring_process_that_is_killed_goes_on_where_it_was(
+    progress: int, tmp_path: Path
+) -> None:
+    journal = tmp_path / "journal.jsonl"
+    argv = [sys.executable, "-c", CHILD, "", str(journal)]
+    with serving(Fake(KNOWS)) as fake:
+        argv[3] = fake.url
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=ROOT) as child:
+            assert child.stdout is not None
+            for _ in range(progress):
+                assert child.stdout.readline(), "it ended by itself"
+            child.kill()
+        kept = journal.read_bytes().count(b'"answer"')
+        before = fake.answered
+        whole = measured(fake, tmp_path, speed_prompts=8)  # too few to call the clocks' change slow
+    assert whole.incomplete is None
+    assert len(whole.samples) == 3 * 24 + 3 * 8
+    # greetings, warm-up, what is left, and of the speed runs at most one block of all arms again
+    left = len(whole.samples) - kept
+    assert 3 + 6 + left <= fake.answered - before <= 3 + 6 + left + 3 * 2
