@@ -74,6 +74,14 @@ class Commands(TyperGroup):
                     traceback.print_exception(error)
                 sys.exit(code)
 
+    def get_command(self, *arguments: Any) -> Any:
+        """A flag takes no value, though typer's help would name the kind of one."""
+        command = super().get_command(*arguments)
+        for option in () if command is None else command.params:
+            if getattr(option, "is_flag", False) and option.metavar is None:
+                option.metavar = ""
+        return command
+
     def make_context(self, *arguments: Any, **named: Any) -> Any:
         with usage_told():
             return super().make_context(*arguments, **named)

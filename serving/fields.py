@@ -102,7 +102,9 @@ class Words:
         if not isinstance(value, str):
             refuse(name, value, "text")
         if len(value) > self.longest:
-            refuse(name, value, f"at most {self.longest} characters")
+            raise BadRequest(
+                f"{name}: got {len(value)} characters, wanted {self.longest} at most", name
+            )
         return sound(value, name)
 
     def schema(self) -> Schema:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from serving.fields import BadRequest, Number, Parameter, Schema, Whole, refuse
+from serving.fields import BadRequest, Number, Parameter, Schema, Whole, kind, refuse
 
 LARGEST_SEED = 2**63 - 1
 MOST_TOKENS = 2**31
@@ -25,8 +25,14 @@ class TokenIds:
     least: int = 0
 
     def read(self, value: Any, name: str) -> frozenset[int]:
-        if not isinstance(value, list) or not all(_is_token(one) for one in value):
+        if not isinstance(value, list):
             refuse(name, value, "a list of token ids")
+        if odd := [one for one in value if not _is_token(one)]:
+            shown = kind(odd[0]) if isinstance(odd[0], str | list | dict) else f"{odd[0]!r:.40}"
+            raise BadRequest(
+                f"{name}: got {shown} in the list, wanted token ids from 0, below {MOST_TOKENS}",
+                name,
+            )
         if len(value) < self.least:
             refuse(name, value, f"at least {self.least} token id, or nothing could be emitted")
         return frozenset(value)

@@ -365,3 +365,10 @@ def test_a_model_is_loaded_without_a_bar(tmp_path: Path) -> None:
     )
     assert "Loading weights" not in done.stderr
     assert "runs" in done.stderr  # our own bar
+
+
+def test_the_help_of_a_flag_names_no_value_for_it() -> None:
+    shown = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "120"}).output
+    flags = [line for line in shown.splitlines() if "--capture" in line or "--json" in line]
+    assert len(flags) == 2
+    assert not any("<" in line or "bool" in line.lower() for line in flags), shown
