@@ -33,7 +33,7 @@ class Measuring:
     concurrency: int = 4  # requests at once while acceptance is measured
     speed_concurrencies: tuple[int, ...] = (1,)  # requests at once while speed is, at each of them
     tokenizer: Literal["words", "code"] = "words"  # of ROUGE-L; code counts symbols and case too
-    consecutive_errors: int = 4  # failed requests in a row that end a measurement
+    consecutive_errors: int = 4  # failures in a row of one request that end a measurement
 
     def __post_init__(self) -> None:
         _positive(self, "max_tokens", "concurrency", "consecutive_errors")

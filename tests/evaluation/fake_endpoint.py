@@ -54,6 +54,8 @@ class Fake:
     key: str = ""  # wanted of everybody
     refuse_after: int | None = None  # answer 503 from this request on
     fail_every: int = 0  # answer every so-manieth request with 500
+    fails: int = 0  # requests to answer with 500
+    refuses: str = ""  # a question that gets 400
     asked: int = 0
     looks: int = 0  # at the clock
     lie: bool = False  # claims to have accepted twice what it did
@@ -77,6 +79,11 @@ class Fake:
         self.asked += 1
         if self.fail_every and self.asked % self.fail_every == 0:
             return JSONResponse({"error": {"message": "a fault"}}, 500)
+        if self.fails:
+            self.fails -= 1
+            return JSONResponse({"error": {"message": "a hiccup"}}, 500)
+        if body["messages"][-1]["content"] == self.refuses:
+            return JSONResponse({"error": {"message": f"{self.refuses} is too long"}}, 400)
         self.answered += 1
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)

@@ -184,6 +184,27 @@ def test_failures_are_bounded_in_a_row_not_in_all() -> None:
     assert told.count("candidate") == 3
 
 
+def test_one_hiccup_that_fails_everything_in_flight_ends_nothing(tmp_path: Path) -> None:
+    fake = Fake(KNOWS)
+
+    def hiccup() -> None:
+        fake.fails = 4
+
+    with serving(fake):
+        report = reported(measured(fake, tmp_path, progress=at(30, hiccup)))
+    assert report.incomplete is None
+    assert sum(report.errors.values()) == 4
+
+
+def test_a_prompt_that_is_refused_each_time_ends_it_though_others_are_answered(
+    tmp_path: Path,
+) -> None:
+    with serving(Fake(KNOWS, refuses="question 7")) as fake:
+        cut = measured(fake, tmp_path)
+    assert "question 7 is too long" in (cut.incomplete or "")
+    assert cut.errors["candidate"] == 4
+
+
 def test_a_stream_that_drips_for_ever_is_a_hang(tmp_path: Path) -> None:
     fake = Fake(KNOWS, drips=True)
     with serving(fake), closing(Client(fake.url, timeout_seconds=0.3)) as client:
