@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from evaluation.consistency import MOST_DRAFTED, inconsistency
 from evaluation.sockets import Sockets
 from evaluation.streams import StreamError, joined
 from speculation.records import Counts, Prompt
@@ -20,7 +21,6 @@ from speculation.records import Counts, Prompt
 # Likeliest tokens asked for at each position: the two of the top-two gap, and two more, because
 # bf16 logits tie often enough that the speculative path may rightly choose the third.
 TOP_LOGPROBS = 4
-MOST_DRAFTED = 64  # tokens a round of any server that adapts K: more is no count but a fault
 
 
 class MeasurementError(RuntimeError):
@@ -242,41 +242,6 @@ def _retry_seconds(response: httpx.Response) -> int | None:
     if response.status_code not in (429, 503) or not (told.isascii() and told.isdigit()):
         return None
     return max(int(told[:9]), 1)
-
-
-def inconsistency(counts: Counts, completion_tokens: int, draft_len: int) -> str | None:
-    """Why counts cannot be true, or None. What design.md says of counts, as a check."""
-    judged, accepted = counts.judged_per_position, counts.accepted_per_position
-    numbers = (counts.rounds, counts.plain_forwards, counts.drafted, counts.emitted)
-    if min(*numbers, *judged, *accepted) < 0 or len(judged) != len(accepted):
-        return f"negative or ragged counts: {counts}"
-    if any(kept > seen for kept, seen in zip(accepted, judged, strict=True)):
-        return f"more accepted {accepted} than judged {judged}"
-    reachable = (counts.rounds, *accepted)  # position j is judged only after j - 1 was accepted
-    if any(seen > most for seen, most in zip(judged, reachable, strict=False)):
-        return f"judged {judged} tokens after accepting {accepted} in {counts.rounds} rounds"
-    if not counts.judged <= counts.drafted <= counts.rounds * max(draft_len, 0):
-        return (
-            f"{counts.drafted} drafted, {counts.judged} judged in {counts.rounds} rounds "
-            f"of {draft_len}"
-        )
-    # Of every round the first token is judged, and after an accepted one the next, unless the round
-    # had no more: fewer would be rejections that were left out.
-    if sum(judged[:1]) != counts.rounds:
-        return f"{sum(judged[:1])} first tokens judged in {counts.rounds} rounds"
-    unjudged = sum(kept - seen for kept, seen in zip(accepted, judged[1:], strict=False))
-    if unjudged > counts.rounds * draft_len - counts.drafted:
-        return (
-            f"{unjudged} tokens not judged after an accepted one, with {counts.drafted} drafted in "
-            f"{counts.rounds} rounds of {draft_len}"
-        )
-    if counts.emitted != completion_tokens:
-        return f"{counts.emitted} emitted, {completion_tokens} in the usage"
-    if counts.emitted > counts.accepted + counts.forwards:
-        return (
-            f"{counts.emitted} emitted by {counts.accepted} accepted and {counts.forwards} forwards"
-        )
-    return None
 
 
 def _answer(body: Any, seconds: float, first_token_seconds: float | None) -> Answer:

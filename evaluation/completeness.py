@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from evaluation.client import MOST_DRAFTED, inconsistency
+from evaluation.consistency import MOST_DRAFTED, inconsistency
 from evaluation.policy import Policy
 from evaluation.report import Report, RequestFigures
 from evaluation.samples import SPEED

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation.client import inconsistency
+from evaluation.consistency import inconsistency
 from speculation.records import Counts, pool
 
 TRUE = Counts(10, 1, 38, 30, (10, 8, 6, 3), (8, 6, 4, 2))  # two short rounds: 38 of 40 drafted
