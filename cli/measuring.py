@@ -16,6 +16,7 @@ from cli.models import Target, measured_draft
 from cli.output import Json, emit, progress_bars
 from cli.planning import Earlier, PlanOnly, PolicyFile, as_object, planned
 from cli.servers import folders, named
+from cli.until_sure import LOOKS, MostLooks, UntilSure, looked
 from configuration.prompts import EXAMPLE
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def evaluate(
         ),
     ] = None,
     count: Annotated[
-        int | None, typer.Option(min=1, help="Only the first so many prompts.")
+        int | None,
+        typer.Option("--count", "--most-prompts", min=1, help="Only the first so many prompts."),
     ] = None,
     draft_len: Annotated[int, typer.Option(min=1, max=16, help="K: tokens drafted a round.")] = 4,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 96,
@@ -83,6 +85,8 @@ def evaluate(
     policy_file: PolicyFile = None,
     plan_only: PlanOnly = False,
     earlier: Earlier = None,
+    until_sure: UntilSure = False,
+    looks: MostLooks = LOOKS,
     as_json: Json = False,
 ) -> None:
     """Measure a draft on a target, through the server that would serve it.
@@ -91,7 +95,8 @@ def evaluate(
     to plain decoding, and to the incumbent if one is given. Prints acceptance, tokens a round and
     speed, and keeps a report that `paceline gate` can judge. Where the server fails midway the
     report says why, the exit code is 3, and the same command goes on from there. With --plan it
-    only says how many prompts the policy needs.
+    only says how many prompts the policy needs. With --until-sure it judges as it goes and ends as
+    soon as the verdict is safe, which is then its exit code, as `paceline gate` has it.
     """
     from configuration.prompts import read_prompts
     from configuration.reading import read_policy
@@ -102,6 +107,7 @@ def evaluate(
     from evaluation.policy import Policy
     from evaluation.samples import question_digest
     from flows.lineage import learned
+    from flows.looking import run_until_sure
     from flows.trial import run_trial
     from registry.compatibility import compare
 
@@ -132,30 +138,51 @@ def evaluate(
         needed = planned(policy, earlier, out, draft_len=draft_len, answer_tokens=max_tokens)
         emit(as_object(needed), needed.sentences)
         return
-    for line in plan(policy, draft_len=draft_len, answer_tokens=max_tokens).sentences:
-        print(line, file=sys.stderr)
+    for told in plan(policy, draft_len=draft_len, answer_tokens=max_tokens).sentences:
+        print(told, file=sys.stderr)
+    all_arms = {**arms, "ngram": "ngram", "none": "none"}
+    line = Pairing(draft_len=draft_len, measurement=measurement)
+    adapters = folders(named(adapter or (), "--adapter", "NAME=DIR, such as law=lora/law"))
     with progress_bars() as progress:
-        report = run_trial(
-            target,
-            {**arms, "ngram": "ngram", "none": "none"},
-            asked,
-            out,
-            line=Pairing(draft_len=draft_len, measurement=measurement),
-            speed_prompts=policy.speed_prompts,
-            adapters=folders(named(adapter or (), "--adapter", "NAME=DIR, such as law=lora/law")),
-            progress=progress,
-        )
-    shown = write(report, judge(policy, report), out)
+        if until_sure:
+            report = run_until_sure(
+                target,
+                all_arms,
+                asked,
+                out,
+                line=line,
+                policy=policy,
+                looks=looks,
+                adapters=adapters,
+                seen=looked,
+                progress=progress,
+            ).report
+        else:
+            report = run_trial(
+                target,
+                all_arms,
+                asked,
+                out,
+                line=line,
+                speed_prompts=policy.speed_prompts,
+                adapters=adapters,
+                progress=progress,
+            )
+    verdict = judge(policy, report)
+    shown = write(report, verdict, out)
     measured = figures(report)
     ending = [f"report: {out / 'report.json'}, to read: {shown}"]
     if report.incomplete is not None:
         ending.append(f"measuring ended early: {report.incomplete}; the same command goes on")
+    sure = {"phase": verdict.phase, "looks": report.looks} if until_sure else {}
     emit(
-        {"report": out / "report.json", "page": shown, **measured},
-        [*figure_lines(measured), *ending],
+        {"report": out / "report.json", "page": shown, **sure, **measured},
+        [*figure_lines(measured), *([verdict.headline] if sure else []), *ending],
     )
     if report.incomplete is not None:
         raise typer.Exit(Exit.INCONCLUSIVE)
+    if until_sure:
+        raise typer.Exit(PHASES[str(verdict.phase)])
 
 
 def gate(

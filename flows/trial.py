@@ -48,6 +48,7 @@ class Trial:
         *,
         speed_prompts: int,
         max_tokens: int | None = None,  # None: as the pairing measures
+        seed: int = 0,  # the first of those that are used where tokens are drawn
         progress: Progress,
     ) -> Measurement:
         """Measure every arm. Goes on from the journal. Raises MeasurementError where nothing could
@@ -62,6 +63,7 @@ class Trial:
             draft_len=self.line.draft_len,
             max_tokens=max_tokens or measuring.max_tokens,
             temperatures=measuring.temperatures,
+            seed=seed,
             concurrency=measuring.concurrency,
             speed_prompts=speed_prompts,
             speed_concurrencies=measuring.speed_concurrencies,

@@ -11,15 +11,19 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+import flows.looking
 import flows.trial
 import registry.compatibility
 from cli.exits import Exit
 from cli.main import app
 from configuration.prompts import write_prompts
 from configuration.settings import Pairing
+from evaluation.gate import judge
+from evaluation.policy import Policy
 from evaluation.report import PairFacts, Report
 from evaluation.samples import question_digest
-from evaluation.simulation import Arm, report
+from evaluation.sequential import Outcome, plan_looks, until_sure
+from evaluation.simulation import Arm, report, upto
 from flows.lineage import PROMPTS
 from registry.fingerprint import fingerprint_draft
 from speculation.records import Prompt
@@ -116,3 +120,43 @@ def test_people_are_told_both_tables_and_prediction_beside_measurement(
     assert "decoding should be" in done.stdout
     assert "of whole requests, and it was" in done.stdout
     assert "p99" not in done.stdout  # of so few requests
+
+
+@pytest.mark.parametrize(
+    ("worse", "code"), [(False, Exit.YES), (True, Exit.NO)], ids=["PASS", "FAIL"]
+)
+def test_until_sure_ends_with_the_verdict_and_tells_every_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worse: bool, code: Exit
+) -> None:
+    good, bad = Arm(0.6), Arm(0.3)
+    arms = {"candidate": bad if worse else good, "incumbent": good if worse else bad}
+    whole = report({**arms, "ngram": Arm(0.1)}, seed=1, prompts=120)
+
+    def looking(*given: Any, policy: Policy, looks: int, seen: Any, **_: Any) -> Outcome:
+        found = until_sure(
+            lambda look: upto(whole, look.planned[look.number - 1]),
+            lambda measured: judge(policy, measured),
+            plan_looks(120, minimum=policy.minimum_prompts, looks=looks),
+            seen=seen,
+        )
+        given[3].mkdir()
+        found.report.write(given[3] / "report.json")
+        return found
+
+    monkeypatch.setattr(flows.looking, "run_until_sure", looking)
+    monkeypatch.setattr(registry.compatibility, "compare", lambda *_: SimpleNamespace(ok=True))
+    target = tiny.target(tmp_path / "target")
+    write_prompts(tmp_path / "asked.jsonl", ASKED)
+    options = ["--draft", "ngram", "--prompts", tmp_path / "asked.jsonl", "--out", tmp_path / "out"]
+    more = ["--until-sure", "--looks", "3", "--json"]
+    done = CliRunner().invoke(app, ["evaluate", str(target), *map(str, options), *more])
+    assert done.exit_code == code
+    told = json.loads(done.stdout)
+    assert told["looks"]["planned"] == [40, 80, 120]
+    taken = told["looks"]["number"]
+    assert taken < 3
+    assert f"look {taken} of at most 3, after {40 * taken} of 120 prompts: {told['phase']}" in (
+        done.stderr
+    )
+    again = CliRunner().invoke(app, ["gate", str(tmp_path / "out" / "report.json"), "--json"])
+    assert again.exit_code == code

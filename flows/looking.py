@@ -1,0 +1,82 @@
+"""A trial that measures until its verdict is safe: one server, a batch of prompts at each look.
+
+Wiring: the server is flows/trial.py's, the looks are evaluation/sequential.py's, the judge is the
+gate. Every batch has a journal of its own, so that a run that is cut short goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from configuration.settings import Pairing, Serving
+from flows.trial import Progress, pair_facts, trial_server
+from speculation.records import Prompt, Verdict
+
+if TYPE_CHECKING:
+    from evaluation.policy import Policy
+    from evaluation.report import Report
+    from evaluation.samples import Measurement
+    from evaluation.sequential import Outcome
+    from evaluation.spending import Looks
+
+
+def run_until_sure(
+    target: Path,
+    arms: Mapping[str, str],  # name -> draft; "none" has to be among them
+    prompts: Sequence[Prompt],  # the budget: no more than these are asked
+    folder: Path,  # journals, log and report.json
+    *,
+    line: Pairing,
+    policy: Policy,
+    looks: int,
+    serving: Serving | None = None,
+    adapters: Mapping[str, Path] | None = None,
+    passed_over: int = 0,  # prompts left out since a draft had learned from them
+    seen: Callable[[Report, Verdict], None] = lambda report, verdict: None,
+    progress: Progress,
+) -> Outcome:
+    """Measure the arms on more and more of the prompts, until the verdict is PASS or FAIL or the
+    prompts are used up; write folder/report.json of all that was measured.
+
+    Raises EndpointError when the server does not come up, MeasurementError when nothing can be
+    measured of it or it changed between two looks.
+    """
+    from evaluation.gate import judge
+    from evaluation.report import report_of
+    from evaluation.sequential import joined, plan_looks, until_sure
+
+    planned = plan_looks(len(prompts), minimum=policy.minimum_prompts, looks=looks)
+    facts = pair_facts(target, arms, prompts, passed_over=passed_over)
+    parts: list[Measurement] = []
+    with trial_server(target, arms, folder, line=line, serving=serving, adapters=adapters) as trial:
+
+        def upto(look: Looks) -> Report:
+            first, last = (0, *planned)[look.number - 1], planned[look.number - 1]
+            timed = speed_prompts(policy, last) - (speed_prompts(policy, first) if first else 0)
+            part = trial.measure(
+                prompts[first:last],
+                folder / f"journal-{first}-{last}.jsonl",
+                speed_prompts=timed,
+                seed=2 * first,  # plain decoding asks twice: no two requests share a seed
+                progress=progress,
+            )
+            parts.append(part)
+            met = {prompt.id for prompt in prompts[:last]}
+            learned = tuple(known for known in facts.learned if known in met)
+            return report_of(
+                joined(parts),
+                tokenizer=line.measurement.tokenizer,
+                facts=replace(facts, learned=learned),
+            )
+
+        outcome = until_sure(upto, lambda report: judge(policy, report), planned, seen=seen)
+    outcome.report.write(folder / "report.json")
+    return outcome
+
+
+def speed_prompts(policy: Policy, prompts: int) -> int:
+    """How many of so many prompts are timed, as the policy has it for a single look at them."""
+    return replace(policy, prompts=prompts).speed_prompts
