@@ -1,0 +1,84 @@
+"""A trial that measures until it is sure: one server, a batch a look, no more than is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configuration.settings import Pairing
+from evaluation.gate import judge
+from evaluation.measure import measure
+from evaluation.policy import Policy
+from evaluation.report import PairFacts, Report
+from evaluation.samples import Measurement
+from flows import looking
+from speculation.records import Phase, Prompt
+from tests.evaluation.fake_endpoint import Fake, serving
+
+PROMPTS = [Prompt(f"q{n}", ({"role": "user", "content": f"question {n}"},)) for n in range(48)]
+POLICY = Policy(prompts=48)
+ARMS = {"candidate": "head", "incumbent": "old", "ngram": "ngram", "none": "none"}
+
+
+@dataclass
+class OnFake:
+    """A trial server that is a fake one, on the fake's own clock."""
+
+    fake: Fake
+    asked: list[tuple[int, int, int]] = field(default_factory=list)  # prompts, timed, first seed
+
+    def measure(
+        self, prompts: Sequence[Prompt], journal: Path, *, speed_prompts: int, seed: int, **_: Any
+    ) -> Measurement:
+        self.asked.append((len(prompts), speed_prompts, seed))
+        return measure(
+            self.fake.url,
+            prompts,
+            draft_len=4,
+            max_tokens=32,
+            journal=journal,
+            speed_prompts=speed_prompts,
+            seed=seed,
+            clock=self.fake.clock,
+            sleep=lambda seconds: None,
+        )
+
+
+@pytest.mark.parametrize(("knows", "phase"), [(0.8, Phase.PASS), (0.1, Phase.FAIL)])
+def test_a_clear_case_needs_a_part_of_the_budget_and_is_judged_the_same_when_read_again(
+    knows: float, phase: Phase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = Fake({"candidate": knows, "incumbent": 0.4, "ngram": 0.05}, delay_seconds=0.0)
+    trial = OnFake(fake)
+
+    @contextmanager
+    def server(*_: Any, **__: Any) -> Iterator[OnFake]:
+        yield trial
+
+    facts = PairFacts(incompatible=(), learned=("q47",))  # which the first look does not meet
+    monkeypatch.setattr(looking, "trial_server", server)
+    monkeypatch.setattr(looking, "pair_facts", lambda *_, **__: facts)
+    seen: list[int] = []
+    with serving(fake):
+        outcome = looking.run_until_sure(
+            tmp_path,
+            ARMS,
+            PROMPTS,
+            tmp_path,
+            line=Pairing(),
+            policy=POLICY,
+            looks=2,
+            seen=lambda report, verdict: seen.append(len(report.prompts)),
+            progress=lambda done, total, what: None,
+        )
+    stored = Report.read(tmp_path / "report.json")
+    assert outcome.verdict.phase is phase, outcome.verdict.sentence
+    assert judge(POLICY, stored) == outcome.verdict
+    assert seen == [24]
+    assert trial.asked == [(24, looking.speed_prompts(POLICY, 24), 0)]
+    assert stored.facts.learned == ()
