@@ -15,7 +15,9 @@ from cli.home import (
     PairingName,
     Registry,
     servers,
+    settings_of,
     settings_of_existing,
+    sound_name,
 )
 from cli.models import Target
 from cli.output import Json, emit
@@ -99,6 +101,17 @@ def import_(
     ],
     into: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder to write.")],
     target: Target,
+    pairing: Annotated[
+        str | None,
+        typer.Option(
+            "--pairing",
+            metavar="NAME",
+            help="Also register the pair with this pairing, unjudged; it needs a pair.json.",
+            callback=lambda name: name and sound_name(name),
+        ),
+    ] = None,
+    registry: Registry = None,
+    home: HomeFolder = DEFAULT_HOME,
     as_json: Json = False,
 ) -> None:
     """Make of a folder from elsewhere one that is served here, and say whether it fits TARGET.
@@ -106,20 +119,36 @@ def import_(
     With a pair.json every file is compared with its digest, and the pair must be of exactly this
     release. Without one it is a draft that nothing is known of: measure it with `paceline
     evaluate`, or name it as a pairing's `initial_draft`, which measures, judges and registers it.
-    Exit code 1 where it does not fit; the folder is written all the same.
+    Exit code 1 where it does not fit; the folder is written all the same, and nothing registered.
+    A verdict does not travel: other machines have other speeds, and other gates other rules.
     """
+    if pairing is not None and not (source / "pair.json").is_file():
+        raise typer.BadParameter(
+            f"{source} has no pair.json: a draft that was judged on nothing is no pair. Name it as "
+            "the pairing's initial_draft",
+            param_hint="--pairing",
+        )
     from registry.exporting import import_pair
     from registry.manifest import FILE
 
     carried, answer = import_pair(source, into, target=target)
     judged = (into / FILE).is_file()
     holds = "a pair with its manifest" if judged else "a draft that was judged on nothing"
+    version = None
+    if pairing is not None and answer.ok:
+        settings = settings_of(home, registry)
+        with servers(settings) as there:
+            from registry.exporting import register_imported
+            from registry.store import Store
+
+            version = register_imported(Store(there.registry), pairing, into, source=source).version
     emit(
-        {"folder": into, "pair": judged, "left": carried.left}
+        {"folder": into, "pair": judged, "left": carried.left, "version": version}
         | {"ok": answer.ok, "reasons": answer.reasons, "notes": answer.notes},
         [
             f"{into} holds {holds}",
             *(f"  not carried: {what}" for what in carried.left),
+            *([] if version is None else [f"registered as {pairing} v{version}, unjudged"]),
             f"{'compatible' if answer.ok else 'NOT compatible'} with {target}",
             *(f"  because {reason}" for reason in answer.reasons),
             *(f"  note: {note}" for note in answer.notes),

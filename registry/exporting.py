@@ -2,21 +2,24 @@
 
 Exported, the draft's files lie at the top, as `from_pretrained` and vLLM want them, and pair.json
 beside them; the report and how it was made keep their folders. Imported, every file that pair.json
-lists is compared with its digest on the way. Knows folders and manifests; knows no store.
+lists is compared with its digest on the way. Knows folders and manifests; of the store only that
+it registers.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from registry.compatibility import Compatibility, compare, fits_draft, fits_release
 from registry.configs import is_speculators
-from registry.errors import DigestError, FolderError
+from registry.errors import DigestError, FolderError, ManifestError
 from registry.fingerprint import fingerprint, fingerprint_draft
 from registry.folders import confined, json_of, weights_of
 from registry.manifest import (
@@ -27,8 +30,12 @@ from registry.manifest import (
     with_files,
     write_manifest,
 )
+from registry.markdown import plain
 from registry.speculators import Carried, from_speculators, to_speculators
-from registry.versions import WITHOUT_WEIGHTS
+from registry.versions import WITHOUT_WEIGHTS, PairVersion
+
+if TYPE_CHECKING:
+    from registry.store import Store
 
 DRAFT = "draft/"
 COPIED = (".json", ".safetensors", ".jinja", ".txt", ".model", ".md")
@@ -88,6 +95,26 @@ def import_pair(source: Path, into: Path, *, target: Path) -> tuple[Carried, Com
         else:
             answer = _restored(manifest, source, beside, target)
     return Carried(into, left), answer
+
+
+def register_imported(store: Store, pairing: str, pair: Path, *, source: Path) -> PairVersion:
+    """Keep the imported pair of the folder `pair` as a version of the pairing, unjudged.
+
+    A verdict does not travel: speeds are another machine's and the rules another gate's. Raises as
+    `Store.register_pair`, and ManifestError for a report that is no JSON object.
+    """
+    manifest = read_manifest(pair)
+    report = pair / "report" / "report.json"
+    read: object = {}
+    if report.is_file():
+        try:
+            read = json.loads(report.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise ManifestError(f"{report}: is not JSON: {error}") from error
+    if not isinstance(read, dict):
+        raise ManifestError(f"{report}: got {type(read).__name__}, wanted an object")
+    why = f"Imported from {plain(source)}, with the report it was judged by elsewhere."
+    return store.register_pair(pairing, manifest, pair, report=read, verdict=None, description=why)
 
 
 def _restored(manifest: PairManifest, source: Path, beside: Path, target: Path) -> Compatibility:

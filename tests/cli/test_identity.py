@@ -150,6 +150,16 @@ def test_a_registered_pair_leaves_and_comes_back(target: Path, tmp_path: Path) -
     assert "weights changed" in told["reasons"][0]
     assert "NOT compatible" in said("import", out, tmp_path / "again", other)
 
+    there = ("--pairing", "elsewhere", *line[2:])
+    code, told, _ = run("import", out, tmp_path / "kept", target, *there)
+    assert (code, told["version"]) == (0, 1)
+    (kept,) = Store(registry).pairs("elsewhere")
+    assert (kept.pair_id, kept.verdict) == (version.pair_id, "UNJUDGED")
+    assert run("promote", "1", *there)[0] == 1, "a verdict does not travel"
+    code, told, _ = run("import", out, tmp_path / "unfit", other, *there)
+    assert (code, told["version"]) == (1, None)
+    assert run("import", tmp_path / "kept" / "draft", tmp_path / "x", target, *there)[0] == 2
+
 
 def test_a_draft_without_a_manifest_is_said_to_be_judged_on_nothing(
     target: Path, tmp_path: Path
@@ -158,7 +168,8 @@ def test_a_draft_without_a_manifest_is_said_to_be_judged_on_nothing(
     assert run("import", head, tmp_path / "in", target)[:2] == (
         0,
         {
-            **{"folder": str(tmp_path / "in"), "pair": False, "left": [], "ok": True},
+            **{"folder": str(tmp_path / "in"), "pair": False, "left": []},
+            **{"version": None, "ok": True},
             **{"reasons": [], "notes": run("check", target, tmp_path / "in")[1]["notes"]},
         },
     )
