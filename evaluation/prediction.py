@@ -9,9 +9,11 @@ What is derived how, since an endpoint tells seconds of requests and not of kern
   serving policy drafted further than that K, the last position's hazard is taken to go on.
 - c, v and o are not told apart. Their sum is, as the cost of a round: the arm's decode seconds less
   its plain forwards' share, per round, over plain decoding's seconds a forward. From half of the
-  blocks of the speed runs (those of even number), as are K and the share of plain forwards that
-  the serving policy chose.
-- It is compared with the decode speed-up of the other half, of which nothing went in.
+  blocks of the speed runs, as are K and the share of plain forwards that the serving policy chose.
+  Where it hardly drafts this cost is noise, and weighs as little in the result.
+- It is compared with the decode speed-up of the other half, of which nothing went in. Blocks of
+  even and of odd number are one half and the other, then the other way round, and the mean of both
+  is told: the order of the arms is not the same in the two.
 
 So the two agree only if the model holds: if a round's yield does not depend on the load it is made
 under, and costs do not depend on the tokens. Where K follows the request, easy ones get more of it
@@ -23,8 +25,8 @@ Sources: Leviathan et al., Fast Inference from Transformers via Speculative Deco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 
 from evaluation.report import Report, RequestFigures
 from evaluation.samples import SPEED
@@ -55,13 +57,22 @@ class Prediction:
 def predict(report: Report, arm: str, concurrency: int) -> Prediction | None:
     """The prediction for `arm`, or None where there is nothing to predict it from: no draft, no
     speed runs, fewer than two blocks."""
+    halves = [from_half(report, arm, concurrency, parity) for parity in (0, 1)]
+    if halves[0] is None or halves[1] is None:
+        return None
+    both = zip(astuple(halves[0]), astuple(halves[1]), strict=True)
+    return Prediction(*((one + other) / 2 for one, other in both))
+
+
+def from_half(report: Report, arm: str, concurrency: int, parity: int) -> Prediction | None:
+    """From the blocks whose number is even (`parity` 0) or odd (1), for those of the other."""
     ours, plain = (report.of(a, SPEED, concurrency=concurrency) for a in (arm, PLAIN))
-    learned_from = _half(ours, lambda block: block % 2 == 0)
-    yardstick = _half(plain, lambda block: block % 2 == 0)
+    learned_from, yardstick = ([r for r in side if r.block % 2 == parity] for side in (ours, plain))
+    held_out = ([r for r in side if r.block % 2 != parity] for side in (ours, plain))
     counts = pool([r.counts for r in learned_from])
     drafted = pool([r.counts for r in report.of(arm)])  # the acceptance runs'
-    forward = _seconds_a_forward(yardstick)
-    if forward is None or not (counts.rounds and drafted.rounds):
+    forward, measured = _seconds_a_forward(yardstick), _decode_speedup(*held_out)
+    if forward is None or measured is None or not (counts.rounds and drafted.rounds):
         return None
     # a request's prefill is a plain forward, and no decoding
     plain_forwards = max(0, counts.plain_forwards - len(learned_from))
@@ -71,8 +82,7 @@ def predict(report: Report, arm: str, concurrency: int) -> Prediction | None:
     drafting = counts.rounds / (counts.rounds + plain_forwards)
     tokens = expected_tokens(drafted, draft_len)
     taken = (1 - drafting) + drafting * cost
-    measured = _decode_speedup(*(_half(r, lambda block: block % 2 == 1) for r in (ours, plain)))
-    if measured is None or taken <= 0:
+    if taken <= 0:
         return None
     gain = ((1 - drafting) + drafting * tokens) / taken
     share = prefill_share(plain)
@@ -104,12 +114,6 @@ def prefill_share(plain: Sequence[RequestFigures]) -> float:
     prefill = sum(r.prefill_seconds for r in plain)
     whole = prefill + sum(r.decode_seconds for r in plain)
     return prefill / whole if whole > 0 else 0.0
-
-
-def _half(
-    requests: Sequence[RequestFigures], chosen: Callable[[int], bool]
-) -> list[RequestFigures]:
-    return [r for r in requests if chosen(r.block)]
 
 
 def _seconds_a_forward(plain: Sequence[RequestFigures]) -> float | None:

@@ -11,7 +11,7 @@ import pytest
 
 from evaluation.client import Client
 from evaluation.measure import measure
-from evaluation.prediction import Prediction, end_to_end, expected_tokens, predict
+from evaluation.prediction import end_to_end, expected_tokens, from_half, predict
 from evaluation.report import Report, report_of
 from evaluation.samples import SpeedBlock
 from evaluation.simulation import Arm
@@ -112,11 +112,15 @@ def test_a_round_that_costs_more_than_is_measured_would_be_found_out(tmp_path: P
             for r in report.requests
         ),
     )
-    honest, other = predict(report, "candidate", 1), predict(slower, "candidate", 1)
-    assert isinstance(honest, Prediction)
-    assert isinstance(other, Prediction)
+    honest, other = (from_half(each, "candidate", 1, 0) for each in (report, slower))
+    assert honest is not None
+    assert other is not None
     assert other.decode_speedup == honest.decode_speedup
     assert other.error == pytest.approx(1.5 * (1 + honest.error) - 1)
+    whole, back = predict(slower, "candidate", 1), from_half(slower, "candidate", 1, 1)
+    assert whole is not None
+    assert back is not None
+    assert whole.decode_speedup == pytest.approx((other.decode_speedup + back.decode_speedup) / 2)
 
 
 def test_expected_tokens_follow_the_survivals() -> None:
