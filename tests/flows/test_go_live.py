@@ -145,7 +145,8 @@ def tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, phase: str, ngram: fl
         return {"folder": str(tmp_path), "digest": "e" * 64, "rows": rows, "passed_over": 0}
 
     def judge(line: Pairing, measured: Any) -> Any:
-        return {"verdict": {"findings": []}, "phase": phase, "sentence": f"{phase}: so it is"}
+        told = {"phase": phase, "sentence": f"{phase}: so it is", "page": f"# {phase}"}
+        return {**told, "verdict": {"findings": []}}
 
     def register(settings: Settings, pairing: str, *_: Any) -> Any:
         store = Store(settings.registry_url)

@@ -34,7 +34,10 @@ GIVES: dict[str, dict[str, Any]] = {
         "digest": "e" * 64,
         "rows": [{"arm": "candidate", "pair": ""}],
     },
-    "judge_report": {"verdict": {"findings": [FINDING]}, "phase": "PASS", "sentence": "PASS"},
+    "judge_report": {
+        **{"verdict": {"findings": [FINDING]}, "phase": "PASS", "sentence": "PASS"},
+        "page": "# PASS\n\n| floor | PASS | good |\n",
+    },
     "register": {"version": 1, "pair_id": "p-1", "run_id": "run"},
     "settle": {"version": 1, "phase": "PASS", "promoted": True, "statement": "v1 is champion"},
 }
