@@ -34,7 +34,7 @@ def fingerprint_adapter(folder: Path, *, progress: Progress = no_progress) -> st
     if names_code(config):
         raise FolderError(f"{folder}: its adapter_config.json names code to run; none is run")
     meaning = {
-        key: sorted(value) if key in UNORDERED and isinstance(value, list) else value
+        key: sorted(value, key=str) if key in UNORDERED and isinstance(value, list) else value
         for key, value in config.items()
         if key not in NOT_MEANT and value is not None
     }
@@ -94,9 +94,14 @@ def merged_from(folder: Path, merged_weights: str) -> tuple[str, str] | None:
     record = json_of(folder, MERGE_RECORD)
     if record is None:
         return None
+    said = [record.get(name) for name in ("base_weights", "adapter")]
+    if any(not isinstance(one, str) for one in said):
+        raise FolderError(
+            f"{folder / MERGE_RECORD}: names no base_weights or no adapter: delete it"
+        )
     if record.get("merged_weights") != merged_weights:
         raise FolderError(
             f"{folder}: its weights are not the ones {MERGE_RECORD} was written for. Merge the "
             "adapter again, or delete that file to have the folder taken as it is"
         )
-    return str(record["base_weights"]), str(record["adapter"])
+    return str(said[0]), str(said[1])

@@ -15,6 +15,7 @@ from registry.errors import FolderError
 from registry.tensors import Tensor, tensors_of
 
 JSON_LIMIT_BYTES = 200_000_000  # the largest tokenizer.json in use is a tenth of it
+MOST_LEVELS = 64  # of nesting; configurations in use have about eight
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 ADAPTER = "adapter_model.safetensors"
@@ -70,7 +71,20 @@ def json_of(folder: Path, name: str) -> dict[str, Any] | None:
         raise FolderError(f"{path}: is not JSON: {error}") from error
     if not isinstance(read, dict):
         raise FolderError(f"{path}: got {type(read).__name__}, wanted a JSON object")
+    if deeper_than(MOST_LEVELS, read):
+        raise FolderError(f"{path}: got JSON nested deeper than {MOST_LEVELS} levels")
     return read
+
+
+def deeper_than(levels: int, value: Any) -> bool:
+    """Whether lists and objects are nested deeper, found without recursion."""
+    layer: list[Any] = [value]
+    for _ in range(levels):
+        inner = (one.values() if isinstance(one, dict) else one for one in layer)
+        layer = [each for held in inner for each in held if isinstance(each, dict | list)]
+        if not layer:
+            return False
+    return True
 
 
 def config_of(folder: Path) -> dict[str, Any]:

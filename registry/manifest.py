@@ -19,6 +19,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from registry.digests import digest_of_file
 from registry.errors import DigestError, ManifestError
 from registry.fingerprint import Draft, Release
+from registry.folders import MOST_LEVELS, deeper_than
 from speculation.records import DRAFT_KINDS
 
 FILE = "pair.json"
@@ -116,6 +117,8 @@ def read_manifest(folder: Path) -> PairManifest:
         raise ManifestError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise ManifestError(f"{path}: is not JSON: {error}") from error
+    if isinstance(stored, dict) and deeper_than(MOST_LEVELS, stored):
+        raise ManifestError(f"{path}: got JSON nested deeper than {MOST_LEVELS} levels")
     return PairManifest.from_json(stored, where=str(path))
 
 

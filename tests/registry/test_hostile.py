@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
+from registry.adapters import adapter_fits, record_merge
 from registry.compatibility import compare
 from registry.errors import FolderError
 from registry.fingerprint import fingerprint, fingerprint_draft
@@ -29,6 +30,8 @@ FILES = [
     *(("small", name) for name in ("config.json", "generation_config.json")),
     ("small", "tokenizer_config.json"),
     ("head", "config.json"),
+    ("target", "paceline-merge.json"),
+    ("lora", "adapter_config.json"),
 ]
 
 
@@ -47,6 +50,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny.write_json(target / "tokenizer_config.json", config)
     tiny.head(place / "head", quantization_config={"quant_method": "awq"})
     tiny.target(place / "small", seed=3)
+    record_merge(target, base=place / "small", adapter=tiny.adapter(place / "lora"))
     assert compare(target, place / "head").ok
     assert compare(target, place / "small").ok
     return place
@@ -85,11 +89,25 @@ def test_any_value_anywhere_in_a_folders_json_is_read_or_refused(
             lambda: fingerprint_draft(folders / "head"),
             lambda: compare(folders / "target", folders / "head"),
             lambda: compare(folders / "target", folders / "small"),
+            lambda: fingerprint(folders / "small", adapter=folders / "lora"),
+            lambda: adapter_fits(folders / "target", folders / "lora"),
         ):
             with suppress(FolderError):
                 attempt()
     finally:
         path.write_text(before)
+
+
+@pytest.mark.parametrize("levels", [65, 400, 900, 100_000])
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
+def test_json_that_is_nested_without_end_is_refused(tmp_path: Path, name: str, levels: int) -> None:
+    """Between the levels that Python's reader takes and those that a walk over them takes."""
+    folder = tiny.target(tmp_path / "target")
+    fingerprint(folder)
+    path = folder / name
+    path.write_text(f'{{"x": {"[" * levels}{"]" * levels}, {path.read_text().strip()[1:]}')
+    with pytest.raises(FolderError, match="nested deeper than 64|is not JSON"):
+        fingerprint(folder)
 
 
 def test_a_shape_of_a_million_sizes_is_refused_before_it_is_multiplied(
