@@ -19,7 +19,7 @@ from evaluation.report import Report
 from evaluation.rules_acceptance import acceptance as acceptance_rules
 from evaluation.rules_slices import RULE as SLICE
 from evaluation.rules_slices import by_slice
-from evaluation.rules_speed import speed
+from evaluation.rules_speed import LATENCY, speed, timed_for
 from evaluation.statistics import distance_seen, prompts_needed
 from speculation.records import Finding, Interval
 
@@ -112,7 +112,7 @@ def plan(
         spread = next((need.spread for need in needs if need.rule == OVER_INCUMBENT), spread)
         if INCUMBENT not in report.arms:
             source += ", but of the difference between two drafts as assumed: there was one draft"
-        if (seen := rouge_spread(report)) is not None:
+        if seen := rouge_spread(report):  # 0: every text was the same, which tells no spread
             rouge = (seen,)
     distance = distance_seen(spread, policy.prompts, alpha=policy.alpha, power=POWER)
     return Plan(
@@ -181,6 +181,8 @@ def _in_all(
 ) -> int:
     """Prompts of a whole measurement that hold so many prompts of a slice, or blocks of the speed
     runs, as this one did."""
+    if finding.rule.startswith((*LATENCY, "speed")):
+        return max(policy.minimum_prompts, timed_for(max(units, 2), interval.n, report))
     least = policy.slice_minimum if finding.rule.startswith(SLICE) else 2
     return max(
         policy.minimum_prompts, math.ceil(max(units, least) * len(report.prompts) / interval.n)

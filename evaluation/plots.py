@@ -62,7 +62,7 @@ def _by_position(told: dict[str, ArmSummary]) -> Figure | None:
         )
     axes.set_ylim(0, 1)
     axes.set_xticks(range(1, max(len(s.hazards) for s in drafting.values()) + 1))
-    axes.legend(frameon=False, loc="upper right", ncols=len(drafting))
+    figure.legend(frameon=False, loc="outside lower right", ncols=len(drafting))
     return figure
 
 
@@ -151,5 +151,5 @@ def _by_concurrency(told: dict[str, ArmSummary]) -> Figure | None:
     axes.set_xlim(-0.6, len(loads) - 0.4)
     axes.set_ylim(bottom=min(0.8, axes.get_ylim()[0]))
     axes.margins(y=0.15)
-    axes.legend(frameon=False, loc="best")
+    figure.legend(frameon=False, loc="outside lower right", ncols=len(timed))
     return figure

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+TIMED_SHARE = 4  # of so many prompts one is timed, since one at a time is slow
+TIMED_AT_LEAST = 24  # of fewer than 20 requests there is no p95
+
 
 class PolicyError(ValueError):
     """A policy with a limit that cannot be."""
@@ -80,6 +83,10 @@ class Policy:
 
     @property
     def speed_prompts(self) -> int:
-        """Prompts of the speed runs: a quarter, since one at a time is slow, but 24 at least: of
-        fewer than 20 requests there is no p95."""
-        return min(self.prompts, max(24, self.prompts // 4))
+        """Prompts of the speed runs, out of all."""
+        return min(self.prompts, max(TIMED_AT_LEAST, self.prompts // TIMED_SHARE))
+
+
+def prompts_to_time(speed_prompts: int) -> int:
+    """Prompts in all, of which so many are timed: the way back."""
+    return speed_prompts if speed_prompts <= TIMED_AT_LEAST else speed_prompts * TIMED_SHARE

@@ -7,11 +7,13 @@ comfort, and the policy may forgive some of these.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from evaluation.completeness import CANDIDATE, PLAIN
 from evaluation.limits import above, below, plainly
-from evaluation.policy import Policy
+from evaluation.policy import Policy, prompts_to_time
 from evaluation.report import Report
 from evaluation.samples import SPEED
 from evaluation.speed import TAIL_REQUESTS, Quantile, SpeedFigures, speed_figures
@@ -25,10 +27,30 @@ def speed(report: Report, policy: Policy) -> Iterator[Finding]:
     measured = report.conditions.speed_concurrencies
     for at_once in sorted({*measured, *policy.must_gain}):
         figures = speed_figures(report, CANDIDATE, at_once, alpha=policy.alpha)
-        yield _throughput(report, policy, at_once, figures)
+        findings = [_throughput(report, policy, at_once, figures)]
         if figures is not None:
-            yield from _latency(report, policy, figures)
+            findings += _latency(report, policy, figures)
+        yield from (_more_in_all(finding, report) for finding in findings)
     yield from _tails(report)
+
+
+def timed_for(units: int, of: int, report: Report) -> int:
+    """Prompts in all that make `units` blocks, where this report's made `of`."""
+    return prompts_to_time(math.ceil(report.conditions.speed_prompts * units / of))
+
+
+def _more_in_all(finding: Finding, report: Report) -> Finding:
+    """`more` in prompts of the whole measurement: only some of those are timed."""
+    if finding.more is None or finding.interval is None:
+        return finding
+    each = report.conditions.block_prompts * _at_once(finding.rule)
+    blocks = finding.interval.n + math.ceil(finding.more / each)
+    more = max(1, timed_for(blocks, finding.interval.n, report) - len(report.prompts))
+    return replace(finding, more=more)
+
+
+def _at_once(rule: str) -> int:
+    return int(rule.partition(" at ")[2] or 1)
 
 
 def forgivable(finding: Finding) -> bool:

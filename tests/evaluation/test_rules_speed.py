@@ -139,3 +139,23 @@ def test_nothing_but_latency_is_ever_forgiven() -> None:
     assert verdict.phase is Phase.FAIL
     failed = {f.rule: f.excused for f in verdict.findings if f.phase is Phase.FAIL}
     assert failed == {"speed_over_plain": False, "first_token": True, "latency_p95": True}
+
+
+def test_how_many_more_is_told_in_prompts_of_the_whole_measurement() -> None:
+    """Of 256 prompts 64 are timed: what needs so many more timed requests needs four times as many
+    prompts."""
+    level = Policy(prompts=256, must_gain=(), speed_elsewhere=1.35)
+    arms = {"candidate": Arm(0.35), "ngram": Arm(0.15)}
+    measured = report(arms, seed=2, prompts=256)
+    measured = replace(
+        measured,
+        conditions=replace(measured.conditions, speed_prompts=len(measured.of("none", "speed"))),
+    )
+    found = finding(judge(level, measured), "speed_over_plain")
+    assert found.interval is not None
+    limit = found.interval.high - 0.01  # within the interval, and not its middle
+    found = finding(judge(replace(level, speed_elsewhere=limit), measured), "speed_over_plain")
+    assert found.phase is Phase.INCONCLUSIVE
+    timed = measured.conditions.speed_prompts
+    told = int(found.statement.rpartition("about ")[2].split()[0])
+    assert found.more == pytest.approx(4 * (timed + told) - 256, abs=8)
