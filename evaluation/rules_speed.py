@@ -142,7 +142,7 @@ def _tails(report: Report) -> Iterator[Finding]:
     for at_once in report.conditions.speed_concurrencies:
         fewest = min(len(report.of(a, SPEED, concurrency=at_once)) for a in (CANDIDATE, PLAIN))
         if fewest <= TAIL_REQUESTS:
-            short.append(f"{fewest} at {at_once} at once")
+            short.append(f"{fewest} with {at_once} at once")
     if short:
         yield Finding(
             "p99_not_judged",
