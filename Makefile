@@ -6,10 +6,11 @@ ARGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow soak mutants gpu-check check lint wheel format clean help
+.PHONY: demo case test test-slow soak mutants gpu-check check lint wheel format clean help
 
 help:
 	@echo "make demo       the whole loop on a real small model (ARGS='--keep' leaves the servers up)"
+	@echo "make case       seconds and ROUGE-L of a summary, without a draft and with one"
 	@echo "make test       ruff, mypy, import-linter and the fast tests"
 	@echo "make test-slow  the tests that need real weights or minutes"
 	@echo "make soak       the tests that take tens of minutes"
@@ -20,6 +21,9 @@ help:
 
 demo: .venv/.model
 	$(BIN)/paceline demo --home $(HOME_FOLDER) $(ARGS)
+
+case: .venv/.model
+	$(BIN)/paceline bench case --draft examples/docstrings/draft $(ARGS)
 
 test: check
 	$(BIN)/python -m pytest $(ARGS)

@@ -1,5 +1,5 @@
-"""`paceline bench`: what speculation costs and gains, as ratios of interleaved runs; and the proof
-that the gate's verdicts can be trusted (proving.py)."""
+"""`paceline bench`: what speculation costs and gains, as ratios of interleaved runs; the proof
+that the gate's verdicts can be trusted (proving.py); and the founding case (case.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import bench_fingerprint, proving
+from cli import bench_fingerprint, case, proving
 from cli.models import Target, measured_draft
 from cli.output import Json, emit, figure, progress_bars, table
 from configuration.prompts import EXAMPLE
@@ -30,6 +30,7 @@ def bench() -> None:
 
 app.command()(proving.gate)
 app.command()(bench_fingerprint.fingerprint)
+app.command()(case.case)
 
 
 @app.command()
