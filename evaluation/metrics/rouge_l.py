@@ -2,7 +2,7 @@
 
 `evaluate.load(<path of this file>)` gives it, or the constructor; neither needs a network, where
 `evaluate.load("rouge")` fetches a script from a hub. Importing it takes seconds: evaluate brings
-datasets.
+datasets and torch. Hence the folder has no __init__.py: no walk through the package loads it.
 """
 
 from __future__ import annotations

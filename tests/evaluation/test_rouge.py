@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-import evaluation.metrics
+import evaluation.rouge
 from evaluation.rouge import rouge_l, rouge_l_metric, scores, tokens
 
-METRICS = Path(evaluation.metrics.__path__[0])
+METRICS = Path(evaluation.rouge.__file__).with_name("metrics")
 
 
 @pytest.mark.parametrize(
