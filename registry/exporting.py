@@ -64,13 +64,26 @@ def export_pair(
                     f"{pair}: the draft {manifest.draft.kind} has no weights, and the speculators "
                     "layout holds nothing else"
                 )
-            named = target or manifest.release_uri
-            left = to_speculators(pair / "draft", beside, target=named, draft_len=draft_len).left
+            left = to_speculators(
+                pair / "draft",
+                beside,
+                target=target or manifest.release_uri,
+                draft_len=draft_len,
+                weights=_release_here(manifest),
+            ).left
         for name in manifest.files:
             if layout == "huggingface" or not name.startswith(DRAFT):
                 _copy(pair / name, beside / _exported(name))
         write_manifest(manifest, beside)
     return Carried(into, left)
+
+
+def _release_here(manifest: PairManifest) -> Path | None:
+    """The folder of the pair's release, None where it is not on this host any more."""
+    folder = Path(manifest.release_uri)
+    if not folder.is_dir() or fingerprint(folder).digest != manifest.release.digest:
+        return None
+    return folder
 
 
 def import_pair(source: Path, into: Path, *, target: Path) -> tuple[Carried, Compatibility]:

@@ -56,11 +56,14 @@ class Carried:
     left: tuple[str, ...]
 
 
-def to_speculators(draft: Path, into: Path, *, target: str, draft_len: int) -> Carried:
+def to_speculators(
+    draft: Path, into: Path, *, target: str, draft_len: int, weights: Path | None = None
+) -> Carried:
     """Write the head in `draft` into the folder `into`, in the layout of `speculators`.
 
-    `target` is the hub's name or the place of the head's target, where its configuration is read if
-    it is a folder here. `FolderError` for what is no head of one layer.
+    `target` is what the head's target is called there: a hub's name or a place. `weights` is its
+    folder, from which the embedding is written beside the head, as their library saves it: without
+    it that library did not always take the target's. `FolderError` for what is no head.
     """
     config = config_of(draft)
     if architecture_of(config, draft) != HEAD:
@@ -71,7 +74,6 @@ def to_speculators(draft: Path, into: Path, *, target: str, draft_len: int) -> C
     tensors = weights_of(draft)
     _check_names(draft, tensors, LEARNED | MAPS)
     layer = {k: v for k, v in config.items() if k not in (*OWN_KEYS, "architectures")}
-    known = Path(target).is_dir()
     written = {
         "architectures": ["Eagle3DraftModel"],
         "speculators_model_type": TYPE,
@@ -82,7 +84,7 @@ def to_speculators(draft: Path, into: Path, *, target: str, draft_len: int) -> C
             "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": draft_len}],
             "verifier": {
                 "name_or_path": target,
-                "architectures": config_of(Path(target)).get("architectures", []) if known else [],
+                "architectures": [] if weights is None else config_of(weights)["architectures"],
             },
         },
         "transformer_layer_config": {"model_type": "llama", **layer},
@@ -103,8 +105,26 @@ def to_speculators(draft: Path, into: Path, *, target: str, draft_len: int) -> C
     if not reduced and any(any(piece) for piece in tensors["d2t"].chunks()):
         raise FolderError(f"{draft}: its d2t reorders a whole vocabulary, which the layout cannot")
     kept = {name: tensor for name, tensor in tensors.items() if reduced or name not in MAPS}
-    _write(into, written, {name.replace(OURS, THEIRS, 1): t for name, t in kept.items()})
+    renamed = {name.replace(OURS, THEIRS, 1): tensor for name, tensor in kept.items()}
+    if weights is None:
+        left.append(
+            "the target's embedding is not here to be written beside: vLLM takes the target's own, "
+            "the speculators library wants it in the file"
+        )
+    else:
+        renamed["embed_tokens.weight"] = _embedding(weights, config, draft)
+    _write(into, written, renamed)
     return Carried(into, tuple(left))
+
+
+def _embedding(target: Path, config: Mapping[str, Any], draft: Path) -> Tensor:
+    """The embedding that the head of this configuration reads."""
+    found = [tensor for name, tensor in weights_of(target).items() if name.endswith(EMBEDDINGS)]
+    wanted = (whole(config, "vocab_size", draft), whole(config, "hidden_size", draft))
+    if len(found) != 1 or found[0].shape != wanted:
+        shapes = ", ".join(str(list(tensor.shape)) for tensor in found) or "none"
+        raise FolderError(f"{target}: has the embedding {shapes}, {draft} reads {list(wanted)}")
+    return found[0]
 
 
 def from_speculators(source: Path, into: Path, *, target: Path) -> Carried:
