@@ -183,6 +183,13 @@ def release(
             file_okay=False,
         ),
     ] = None,
+    source: Annotated[
+        str,
+        typer.Option(
+            metavar="models:/NAME/VERSION",
+            help="The version of this MLflow that TARGET was downloaded from, to be linked.",
+        ),
+    ] = "",
     registry: Registry = None,
     home: HomeFolder = DEFAULT_HOME,
     as_json: Json = False,
@@ -203,7 +210,7 @@ def release(
     with servers(settings) as there:
         from registry.store import Store
 
-        version = Store(there.registry).register_release(pairing, folder, found)
+        version = Store(there.registry).register_release(pairing, folder, found, source=source)
     emit(
         {
             "pairing": pairing,

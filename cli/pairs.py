@@ -98,8 +98,7 @@ def promote(
         from registry.store import Store
 
         store = Store(there.registry)
-        champion = None if expect is not None else store.champion(pairing)
-        now = champion.version if champion is not None else expect or None
+        now = expect or None if expect is not None else store.alias(pairing, "champion")
         _tell(move(store, pairing, version, expect=now, force=force))
 
 

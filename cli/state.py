@@ -48,19 +48,19 @@ def status(
     names = pairing or list(settings.pairings)
     there = running(home)  # not what this command brings up for itself
     states = _states(settings, names)
-    served = _served(there.get("admin") or there.get("server"), settings)
+    now_served = served(there.get("admin") or there.get("server"), settings)
     alarms = _alarms(home)
     record = {
         "pairings": [state.to_json() for state in states],
         "servers": there,
-        "served": served,
+        "served": now_served,
         "alarms": alarms,
     }
     lines = [line for state in states for line in _shown(state)] or [
         f"{home / FILE}: no pairing is configured: add one with `paceline init NAME TARGET`"
     ]
-    if served is not None:
-        pair, release = served.get("pair"), str(served.get("release"))[:12]
+    if now_served is not None:
+        pair, release = now_served.get("pair"), str(now_served.get("release"))[:12]
         what = f"{pair} on release {release}" if pair else "nothing yet: there is no champion"
         lines.append(f"serving {what}, at {there['server']}")
     lines += [f"{name}: {address}" for name, address in there.items()]
@@ -85,6 +85,7 @@ def _shown(state: PairingState) -> Iterator[str]:
     champion = state.named("champion")
     now = "none yet" if champion is None else f"version {champion.version} ({champion.pair_id})"
     yield f"{state.pairing}: champion {now}"
+    yield from (f"  WARNING: {warning}" for warning in state.warnings)
     if state.releases:
         rows = [["  release", "digest", "registered", "folder"]]
         for release in state.releases:
@@ -101,7 +102,7 @@ def _shown(state: PairingState) -> Iterator[str]:
         yield from table(rows)
 
 
-def _served(server: str | None, settings: Settings) -> dict[str, Any] | None:
+def served(server: str | None, settings: Settings) -> dict[str, Any] | None:
     """What the home's server says it serves; None where none answers."""
     if server is None:
         return None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
 
 from flows.line import settings, store
 from flows.runs import start_once
+from registry.versions import PAIR_ID
+
+if TYPE_CHECKING:
+    from registry.store import PairVersion
 
 RETRAIN = "retrain"  # the pair no longer fits what it is asked: make another
 ROLL_BACK = "roll back"  # the draft itself is broken: the last pair of this release served well
@@ -31,7 +35,8 @@ def respond(alarm: Mapping[str, Any]) -> dict[str, Any]:
     found = settings()
     done = "noted: a person may look at it"
     for pairing in found.pairings:
-        if not any(pair.pair_id == alarm["pair"] for pair in store(found).pairs(pairing)):
+        versions = store(found).pairs(pairing, having={PAIR_ID: str(alarm["pair"])})
+        if not versions:
             continue
         if action == RETRAIN:
             key = f"retrain:{pairing}:{alarm['release']}:{alarm['id']}"
@@ -39,7 +44,7 @@ def respond(alarm: Mapping[str, Any]) -> dict[str, Any]:
             run = start_once("retrain/retrain", parameters, key)
             done = f"retrain of {pairing}: {'nothing to start' if run is None else run.name}"
         elif action == ROLL_BACK:
-            done = _roll_back(pairing)
+            done = _roll_back(pairing, versions, f"alarm {alarm['id']}: {alarm['cause']}")
     get_run_logger().warning("%s: %s", alarm["statement"], done)
     create_markdown_artifact(
         f"**{alarm['cause']}** of pair `{alarm['pair']}`: {alarm['statement']}\n\n{done}",
@@ -48,7 +53,11 @@ def respond(alarm: Mapping[str, Any]) -> dict[str, Any]:
     return {"action": action, "done": done}
 
 
-def _roll_back(pairing: str) -> str:
+def _roll_back(pairing: str, versions: Sequence[PairVersion], reason: str) -> str:
+    """Leave the champion, where it still is the alarm's pair: asked twice, it is left once."""
     from registry.promotion import rollback
 
-    return rollback(store(settings()), pairing).statement
+    registry = store(settings())
+    now = registry.champion(pairing)
+    leave = next((one for one in versions if now and one.version == now.version), versions[0])
+    return rollback(registry, pairing, leave=leave.version, reason=reason).statement

@@ -16,6 +16,8 @@ from prefect.events import emit_event
 from flows.line import settings, store
 from flows.missing import missing
 from flows.runs import start_once
+from registry.promotion import heal
+from registry.versions import RELEASE
 
 
 @flow(name="watch", retries=1, retry_delay_seconds=5)
@@ -27,7 +29,10 @@ def watch() -> dict[str, Any]:
     wanted: list[tuple[str, dict[str, Any], str]] = []
     rows = []
     for name, line in found.pairings.items():
-        releases, pairs = registry.releases(name), registry.pairs(name)
+        heal(registry, name)  # a promotion that was killed after it was decided
+        releases = registry.releases(name)
+        newest = max(releases, key=lambda release: release.version, default=None)
+        pairs = [] if newest is None else registry.pairs(name, having={RELEASE: newest.digest})
         champion, now = registry.champion(name), time.time()
         for action, parameters, key, why in missing(name, line, releases, pairs, champion, now=now):
             wanted.append((action, parameters, key))

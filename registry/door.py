@@ -7,15 +7,17 @@ tries are made and the reason is said. Nothing is imported from MLflow before a 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import random
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import httpx
 
 from registry.errors import StoreError
 from registry.loopback import on_this_machine
-from registry.schema import database_of, prepare_database
+from registry.schema import database_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -30,6 +32,8 @@ SETTINGS = {  # MLflow reads these from the environment only; a user's own value
 }
 PROBE_SECONDS = 3.0
 
+T = TypeVar("T")
+
 
 def open_client(url: str) -> MlflowClient:
     """A client of the server or database at `url`; tracking and registry are the same place.
@@ -40,7 +44,12 @@ def open_client(url: str) -> MlflowClient:
         raise ValueError(
             f"registry: got {url!r}, wanted an http(s) URL or sqlite:///path/to/mlflow.db"
         )
-    prepare_database(url)
+    database = database_of(url)
+    if database is not None and not database.is_file():
+        raise StoreError(
+            f"registry: got {url}, where there is no database: check the path, or make one with "
+            "`mlflow server` or `paceline init` and a first release; nothing was made"
+        )
     check_answers(url)
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
@@ -63,6 +72,22 @@ def check_answers(url: str) -> None:
         ) from error
     if answer.status_code >= 500:
         raise StoreError(f"the registry at {url} is not well: /health answers {answer.status_code}")
+
+
+def insisting(do: Callable[[], T], *, tries: int = 4, pause_seconds: float = 0.1) -> T:
+    """What `do` gives, tried again where MLflow refuses: of two that write the same new alias or
+    tag at once, its database refuses one for a key that is there already. Only for what may be
+    said twice; where the server is away, it is said at once."""
+    from mlflow.exceptions import MlflowException
+
+    for left in range(tries - 1, -1, -1):
+        try:
+            return do()
+        except StoreError as error:
+            if not left or not isinstance(error.__cause__, MlflowException | OSError):
+                raise
+            time.sleep(pause_seconds * (1 + random.random()))  # so that two do not meet again
+    raise AssertionError("the last try returns or raises")
 
 
 @contextmanager

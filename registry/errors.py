@@ -7,6 +7,7 @@ RegistryError
 ├── NotFoundError(LookupError)     no such pairing, version or alias
 ├── DigestError                    stored bytes are not the ones that were registered
 └── StoreError                     MLflow is away, or answered what it should not
+    └── ForeignVersionError        a version that Paceline did not register
 """
 
 from __future__ import annotations
@@ -38,3 +39,7 @@ class DigestError(RegistryError):
 
 class StoreError(RegistryError):
     """MLflow is away, or answered what it should not."""
+
+
+class ForeignVersionError(StoreError):
+    """A version that Paceline did not register."""

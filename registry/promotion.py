@@ -1,9 +1,15 @@
 """Which pair is champion: promotion and rollback. Moves aliases; never moves a release by itself.
 
-MLflow has no compare-and-set, so one is built: under the pairing's lock (see `locks` for whom that
-orders) the champion is read, compared with the one the candidate was judged against, and moved by
-one write, `champion`, after `previous` was set; then it is read back. Killed before that write,
-nothing has changed for a server; after it, the same call finds itself done and tidies up.
+The commit point is one entry of the pairing's journal (see `journal` for why two hosts cannot both
+win); what follows from it, the aliases, tags and pages, is written after it by whoever comes first:
+the one who promotes or, where that one was killed, the next who promotes, rolls back or looks
+(`heal`). Before the entry nothing has changed; after it, the promotion happens.
+
+What is not guaranteed: MLflow cannot make the move of an alias depend on the journal. A process
+that sleeps between its last look at the journal and that move, while others promote, puts an older
+champion back for as long as it takes it to look again, which is the next thing it does; killed in
+that moment, it leaves an alias that looks moved by hand, which `paceline status` tells. And
+whoever moves the alias without the journal, on MLflow's page, say, is ordered by nothing.
 """
 
 from __future__ import annotations
@@ -13,15 +19,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from registry.door import speaking
-from registry.errors import NotFoundError, StoreError
+from registry import journal
+from registry.door import insisting, speaking
+from registry.errors import ForeignVersionError, ManifestError, NotFoundError, StoreError
+from registry.journal import DONE, VOID, Entry
+from registry.manifest import pair_id
 from registry.store import Store
+from registry.story import with_standing
 from registry.versions import (
     CANDIDATE,
     CHAMPION,
     FORCED,
     PREVIOUS,
     PROMOTED,
+    RELEASE,
+    REPLACED,
     ROLLED_BACK,
     WITHOUT_WEIGHTS,
     PairVersion,
@@ -66,29 +78,34 @@ def promote(
     """Make `version` the champion, if the champion still is `expect` (None: there is none).
 
     `force` is the reason for promoting a pair whose verdict is not PASS, or that was rolled back;
-    it is kept with the pair. `NotFoundError` when there is no such version, `StoreError` when
-    MLflow is away or the read-back shows another writer.
+    it is kept with the pair. Asked again, or by two at once, it is done once. `NotFoundError` when
+    there is no such version, `StoreError` when MLflow is away or the read-back shows a writer that
+    does not keep the journal.
     """
     with store.writing(pairing):
-        before = store.champion(pairing)
+        last = _heal(store, pairing)
+        found = store.alias(pairing, CHAMPION)
+        before = _pair(store, pairing, found)
         wanted = store.pair(pairing, version)
         if wanted is None:
             raise NotFoundError(f"{pairing} has no version {version}")
-        if before is not None and before.version == version:
-            champion = _tidy(store, wanted, clock)
+        unfit = _reason_against(wanted, wanted.forced)  # what it is champion in spite of, by hand
+        if found == version and unfit and not force.strip():
+            return Promotion(Outcome.REFUSED, f"{unfit}; its alias was moved by hand", None, before)
+        if found == version and not unfit:
+            if last is not None and last.version != version:
+                entry = Entry("adopt", version, version, last.number, _stamp(clock))
+                return _commit(store, wanted, before, entry)
+            champion = _tidy(store, wanted, _stamp(clock))
             return Promotion(Outcome.ALREADY, f"v{version} is champion already", champion, before)
-        found = None if before is None else before.version
-        if found != expect:
-            return Promotion(
-                Outcome.OVERTAKEN,
-                f"v{version} was judged against {_named(expect)}, but the champion is "
-                f"{_named(found)}: measure it again, against that one",
-                before,
-                before,
-            )
-        if reason := _reason_against(wanted, force):
+        if found not in (expect, version):
+            return _overtaken(version, expect, found, before)
+        reason = _reason_against(wanted, force) or _reason_against_files(store, wanted)
+        if reason:
             return Promotion(Outcome.REFUSED, reason, before, before)
-        return _move(store, wanted, before, force=force, clock=clock)
+        after = 0 if last is None else last.number
+        entry = Entry("promote", version, found, after, _stamp(clock), force=force.strip())
+        return _commit(store, wanted, before, entry)
 
 
 def rollback(
@@ -96,40 +113,84 @@ def rollback(
     pairing: str,
     *,
     to: int | None = None,
+    leave: int | None = None,
     reason: str = "rolled back by hand",
     clock: Callable[[], datetime] = now,
 ) -> Promotion:
     """Go back to an earlier pair of the release that is serving now.
 
     Takes `to`, or else the best there is: what `previous` names, the pair promoted last before, a
-    pair that passed, a draft without weights. The champion left behind is marked with `reason` and
-    is not promoted again without force.
+    pair that passed, a draft without weights; of those, one whose stored pair.json still binds it
+    to that release. The champion left behind is marked with `reason` and is not promoted again
+    without force. Whoever may ask twice says which champion is to be left, `leave`: where it was
+    left already, nothing more is done. So it is where a killed rollback for the same reason is
+    found and ended.
     """
     with store.writing(pairing):
+        began = _unfinished(store, pairing)
+        last = _heal(store, pairing)
         before = store.champion(pairing)
+        ended = began is not None and (began.action, began.reason) == ("rollback", reason)
+        if before is not None and ended:
+            told = f"v{before.version} is champion: a rollback that was interrupted is done"
+            return Promotion(Outcome.PROMOTED, told, before, before)
+        if before is not None and leave not in (None, before.version):
+            told = f"v{leave} is champion no longer, v{before.version} is: nothing to go back from"
+            return Promotion(Outcome.ALREADY, told, before, before)
         if before is None:
             return Promotion(
                 Outcome.REFUSED, f"{pairing} has no champion to go back from", None, None
             )
         same = [
             pair
-            for pair in store.pairs(pairing)
-            if pair.release == before.release and pair.version != before.version
+            for pair in store.pairs(pairing, having={RELEASE: before.release})
+            if pair.version != before.version
         ]
+        serving = f"release {before.release[:12]}, which is serving"
         if to is not None:
-            chosen = next((pair for pair in same if pair.version == to), None)
-            no = f"v{to} is no other pair of release {before.release[:12]}, which is serving"
+            same = [pair for pair in same if pair.version == to]
+            no = f"v{to} is no other pair of {serving}"
         else:
-            chosen = choose_earlier(same)
-            no = f"no other pair of release {before.release[:12]}, which is serving, may serve it"
-        if chosen is None:
-            return Promotion(
-                Outcome.REFUSED, f"{no}: promote one, or ngram, instead", before, before
-            )
-        with speaking(store.url, f"rolling back {pairing}"):
-            number = str(before.version)
-            store.client.set_model_version_tag(pairing, number, ROLLED_BACK, reason)
-        return _move(store, chosen, before, force="", clock=clock)
+            no = f"no other pair of {serving}, may serve it"
+        passed_over = []
+        while same:
+            chosen = same[0] if to is not None else choose_earlier(same)
+            if chosen is None:
+                break
+            unfit = _reason_against_files(store, chosen)
+            if not unfit:
+                after = 0 if last is None else last.number
+                at = _stamp(clock)
+                back = Entry("rollback", chosen.version, before.version, after, at, reason)
+                return _commit(store, chosen, before, back)
+            passed_over.append(unfit)
+            same.remove(chosen)
+        no = "; ".join([no, *passed_over])
+        return Promotion(Outcome.REFUSED, f"{no}: promote one, or ngram, instead", before, before)
+
+
+def heal(store: Store, pairing: str) -> Entry | None:
+    """End what a killed promotion began; gives the journal's last entry. Costs a query or two where
+    there is nothing to end. Two hosts that heal at once write the same."""
+    with store.writing(pairing):
+        return _heal(store, pairing)
+
+
+def _unfinished(store: Store, pairing: str) -> Entry | None:
+    """The journal's last entry, where what follows from it is still to be written."""
+    counting = journal.read(store, pairing)
+    return counting[-1] if counting and not counting[-1].finished else None
+
+
+def _heal(store: Store, pairing: str) -> Entry | None:
+    counting = journal.read(store, pairing)
+    if not counting:
+        return None
+    last = counting[-1]
+    if not last.finished:
+        outcome = insisting(lambda: _apply(store, pairing, last))
+        insisting(lambda: journal.finish(store, pairing, last, outcome))
+    return last
 
 
 def choose_earlier(pairs: list[PairVersion]) -> PairVersion | None:
@@ -173,46 +234,153 @@ def _reason_against(pair: PairVersion, force: str) -> str:
     return ""
 
 
-def _move(
-    store: Store,
-    wanted: PairVersion,
-    before: PairVersion | None,
-    *,
-    force: str,
-    clock: Callable[[], datetime],
+def _reason_against_files(store: Store, pair: PairVersion) -> str:
+    """Why the pair that is stored is not the one that its tags tell of; empty where it is."""
+    name = f"v{pair.version}"
+    try:
+        manifest = insisting(lambda: store.manifest(pair))
+    except NotFoundError:
+        return f"{name}: its files were deleted from MLflow"
+    except ManifestError as error:
+        return f"{name}: {error}"
+    bound = manifest.release.digest
+    if bound != pair.release:
+        return f"{name}: its pair.json binds it to release {bound[:12]}, its tag says otherwise"
+    if pair.pair_id != pair_id(bound, manifest.draft.kind, manifest.draft.digest):
+        return f"{name}: its pair.json is of another draft than its tag says"
+    if all(release.digest != bound for release in store.releases(pair.pairing)):
+        return f"{name}: release {bound[:12]} is none of {pair.pairing}'s: it is another pairing's"
+    return ""
+
+
+def _commit(
+    store: Store, wanted: PairVersion, before: PairVersion | None, entry: Entry
 ) -> Promotion:
-    pairing, number = wanted.pairing, str(wanted.version)
-    client = store.client
-    with speaking(store.url, f"promoting {pairing} v{number}"):
-        if force.strip():
-            client.set_model_version_tag(pairing, number, FORCED, force.strip())
-        if before is not None:
-            client.set_registered_model_alias(pairing, PREVIOUS, str(before.version))
-        client.set_registered_model_alias(pairing, CHAMPION, number)
-    champion = store.champion(pairing)
+    """Write the entry; where it counts, what follows from it."""
+    pairing, number = wanted.pairing, f"v{wanted.version}"
+    insisting(lambda: journal.append(store, pairing, entry))  # twice there, it counts once
+    counting = journal.read(store, pairing)
+    own = next((one for one in counting if one.token == entry.token), None)
+    _heal(store, pairing)  # also another's: so that what is said of the champion is so
+    if own is None:  # another host's followed the same entry, and has a lower number
+        now, winner = store.alias(pairing, CHAMPION), counting[-1]
+        champion = _pair(store, pairing, now)
+        return _overtaken(wanted.version, entry.instead_of, now, champion, f", by {winner.by}")
+    champion = _pair(store, pairing, store.alias(pairing, CHAMPION))
     if champion is None or champion.version != wanted.version:
-        raise StoreError(
-            f"{pairing}: v{number} was made champion and is not: another host moved the alias at "
-            "the same time. Look at the pairing's page and promote again"
-        )
-    champion = _tidy(store, champion, clock, anew=True)
+        newest = journal.read(store, pairing)[-1]
+        if newest.number == own.number:
+            raise StoreError(
+                f"{pairing}: {number} was made champion and is not: the alias was moved by hand, "
+                "or by a program that does not keep the journal, at the same time. Look at the "
+                "pairing's page and promote again"
+            )
+        told = f"{number} was made champion, and v{newest.version} followed it at once"
+        return Promotion(Outcome.PROMOTED, told, champion, before)
+    if entry.action == "adopt":
+        told = f"{number} is champion already; its alias was moved by hand, which is noted now"
+        return Promotion(Outcome.ALREADY, told, champion, before)
     went = "the first champion" if before is None else f"champion, v{before.version} is previous"
-    return Promotion(Outcome.PROMOTED, f"v{number} is now {went}", champion, before)
+    if before is not None and before.version == wanted.version:
+        went = "champion with the reason that was missing"
+    return Promotion(Outcome.PROMOTED, f"{number} is now {went}", champion, before)
+
+
+def _apply(store: Store, pairing: str, entry: Entry) -> str:
+    """Everything that follows from an entry that counts; may be said twice. Gives its outcome."""
+    client, number = store.client, str(entry.version)
+    before = store.alias(pairing, CHAMPION)
+    if before not in (None, entry.instead_of, entry.version) and not _stale(store, pairing, before):
+        return f"{VOID}: the alias was moved by hand to v{before} meanwhile"
+    if _pair(store, pairing, entry.version) is None:
+        return f"{VOID}: v{number} was deleted meanwhile"
+    left = entry.instead_of if entry.instead_of != entry.version else None
+    if _pair(store, pairing, left) is None:
+        left = None  # deleted by hand, and its alias went with it; or it never was a pair
+    with speaking(store.url, f"promoting {pairing} v{number}"):
+        if entry.force:
+            client.set_model_version_tag(pairing, number, FORCED, entry.force)
+        if entry.action == "rollback" and left is not None:
+            client.set_model_version_tag(pairing, str(left), ROLLED_BACK, entry.reason)
+        if left is not None:
+            client.set_registered_model_alias(pairing, PREVIOUS, str(left))
+        if journal.read(store, pairing)[-1].number != entry.number:
+            return DONE  # somebody else wrote all of it, and the next entry too
+        client.set_registered_model_alias(pairing, CHAMPION, number)
+    later = journal.read(store, pairing)[-1]
+    if later.number != entry.number:  # and came in between: what it wants is said again
+        _apply(store, pairing, later)
+        return DONE
+    if store.alias(pairing, CHAMPION) != entry.version:
+        return f"{VOID}: the alias was moved by hand at the same time"
+    champion = _pair(store, pairing, entry.version)
+    if champion is not None:
+        _tidy(store, champion, entry.at, replaced=left, anew=entry.action != "adopt")
+    _note_standing(store, _pair(store, pairing, left))
+    return DONE
+
+
+def _stale(store: Store, pairing: str, version: int) -> bool:
+    """Whether the alias names what an earlier entry wanted: a write that came late, no person's."""
+    return any(entry.version == version for entry in journal.read(store, pairing)[:-1])
 
 
 def _tidy(
-    store: Store, champion: PairVersion, clock: Callable[[], datetime], *, anew: bool = False
+    store: Store,
+    champion: PairVersion,
+    stamp: str,
+    *,
+    replaced: int | None = None,
+    anew: bool = False,
 ) -> PairVersion:
-    """What follows from a promotion, and may be missing when one was killed. Gives the champion."""
+    """What else is said of a champion, and may be missing when one was killed. Gives it again."""
     pairing, number = champion.pairing, str(champion.version)
     with speaking(store.url, f"recording the promotion of {pairing} v{number}"):
         if CANDIDATE in champion.aliases:
             store.client.delete_registered_model_alias(pairing, CANDIDATE)
+        if replaced is not None:
+            store.client.set_model_version_tag(pairing, number, REPLACED, str(replaced))
         if anew or not champion.promoted:
-            stamp = clock().isoformat("T", "seconds")
             store.client.set_model_version_tag(pairing, number, PROMOTED, stamp)
     pairs = store.describe_pairing(pairing)
-    return next((pair for pair in pairs if pair.version == champion.version), champion)
+    found = next((pair for pair in pairs if pair.version == champion.version), champion)
+    _note_standing(store, found)
+    return found
+
+
+def _pair(store: Store, pairing: str, number: int | None) -> PairVersion | None:
+    """The pair with that number; None where there is none, or it is no pair."""
+    try:
+        return None if number is None else store.pair(pairing, number)
+    except ForeignVersionError:
+        return None
+
+
+def _note_standing(store: Store, pair: PairVersion | None) -> None:
+    """Say on the version's page what became of it."""
+    if pair is None:
+        return
+    number = str(pair.version)
+    with speaking(store.url, f"noting what became of {pair.pairing} v{number}"):
+        page = store.client.get_model_version(pair.pairing, number).description or ""
+        if (said := with_standing(page, pair)) != page:
+            store.client.update_model_version(pair.pairing, number, said)
+
+
+def _overtaken(
+    version: int, expect: int | None, found: int | None, now: PairVersion | None, by: str = ""
+) -> Promotion:
+    return Promotion(
+        Outcome.OVERTAKEN,
+        f"v{version} was judged against {_named(expect)}, but the champion is "
+        f"{_named(found)}{by}: measure it again, against that one",
+        now,
+        now,
+    )
+
+
+def _stamp(clock: Callable[[], datetime]) -> str:
+    return clock().isoformat("T", "seconds")
 
 
 def _named(version: int | None) -> str:

@@ -17,19 +17,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from registry import upload
+from registry import journal, upload
 from registry.door import check_answers, open_client, speaking
-from registry.errors import NotFoundError, StoreError
+from registry.errors import ForeignVersionError, NotFoundError, StoreError
 from registry.fingerprint import Release
+from registry.journal import journal_name
 from registry.locks import lock_folder, locked
 from registry.manifest import FILE, PairManifest, read_manifest
-from registry.story import pairing_story
+from registry.oddities import oddities
+from registry.pictures import draw_lineage, lineage_markdown
+from registry.story import Relatives, pairing_story, release_story
 from registry.versions import (
     CHAMPION,
     DRAFT_KIND,
+    OURS,
     PAIR_ID,
     RELEASE,
     REPORT,
+    SOURCE,
     URI,
     VERDICT,
     PairingState,
@@ -44,8 +49,10 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion, RegisteredModel
 
+SOURCE_FORM = re.compile(r"models:/(?P<name>[^/:]+)/(?P<version>[1-9][0-9]{0,8})")
 MODEL_ID = re.compile(r"m-[0-9a-f]{32}")
 PAGE = 1000
+LISTED = 50  # of a pairing's newest pairs: on its page, and in `paceline status`
 
 
 class Store:
@@ -70,13 +77,22 @@ class Store:
     @contextmanager
     def writing(self, pairing: str) -> Iterator[None]:
         """Be the only writer of the pairing on this host (see `locks`)."""
+        assert self.client is not None  # a mistyped address is told before a lock makes its folder
         with locked(self._locks / f"{check_name(pairing)}.lock"):
             yield
 
-    def register_release(self, pairing: str, folder: Path, release: Release) -> ReleaseVersion:
-        """Make the target in `folder` known as a release of the pairing. Idempotent by digest."""
+    def register_release(
+        self, pairing: str, folder: Path, release: Release, *, source: str = ""
+    ) -> ReleaseVersion:
+        """Make the target in `folder` known as a release of the pairing. Idempotent by digest.
+
+        `source` is models:/name/version where the folder was downloaded from that version of this
+        MLflow: the release's page then links it. ValueError where there is no such version.
+        """
+        if source:
+            self._check_source(source)
         with self.writing(pairing):
-            return self._register_release(pairing, str(folder), release)
+            return self._register_release(pairing, str(folder), release, source)
 
     def register_pair(
         self,
@@ -114,10 +130,11 @@ class Store:
                     why=description,
                     metrics=dict(metrics or {}),
                     release=release,
-                    incumbent=self.pair(pairing, CHAMPION),
+                    relatives=self._relatives(pairing, manifest),
+                    lineage=lineage_markdown(self, pairing),
                 )
                 with speaking(self.url, f"registering {manifest.pair_id}"):
-                    self._create_model(pairing)
+                    self.create_model(pairing)
                     number = upload.store_pair(self.client, self.url, material)
                 found = self.pair(pairing, number)
             if found is None:
@@ -129,23 +146,28 @@ class Store:
 
     def releases(self, pairing: str) -> list[ReleaseVersion]:
         """The pairing's releases, oldest first."""
-        versions = self._versions(target_name(check_name(pairing)))
+        versions = self.versions(target_name(check_name(pairing)))
         return sorted(
             (_release(pairing, version) for version in versions if RELEASE in version.tags),
             key=lambda release: release.version,
         )
 
-    def pairs(self, pairing: str) -> list[PairVersion]:
+    def pairs(
+        self, pairing: str, *, limit: int | None = None, having: Mapping[str, str] | None = None
+    ) -> list[PairVersion]:
         """The pairing's pairs, newest first, aliases filled in.
 
-        Versions that Paceline did not register (no tag of ours) are passed over.
+        With `limit`, those among the newest so many versions, by two queries however many there
+        are; `having` asks MLflow for those with these tags. Versions that Paceline did not register
+        (no tag of ours) are passed over.
         """
         model = self._model(check_name(pairing))
         if model is None:
             return []
+        where = "".join(f" and tags.`{tag}` = '{value}'" for tag, value in (having or {}).items())
         pairs = [
             _pair(pairing, version, model)
-            for version in self._versions(pairing)
+            for version in self.versions(pairing, where=where, limit=limit)
             if PAIR_ID in version.tags
         ]
         return sorted(pairs, key=lambda pair: -pair.version)
@@ -153,7 +175,7 @@ class Store:
     def pair(self, pairing: str, which: str | int) -> PairVersion | None:
         """The pair of that alias or version number; None where there is none.
 
-        `StoreError` where the alias was moved by hand to a version that is no pair.
+        `ForeignVersionError` where the alias was moved by hand to a version that is no pair.
         """
         model = self._model(check_name(pairing))
         if model is None:
@@ -163,6 +185,12 @@ class Store:
             return None
         return self._of_number(pairing, int(number), model)
 
+    def alias(self, pairing: str, alias: str) -> int | None:
+        """The version number that the alias names, a pair's or not."""
+        model = self._model(check_name(pairing))
+        number = None if model is None else model.aliases.get(alias)
+        return None if number is None else int(number)
+
     def champion(self, pairing: str) -> PairVersion | None:
         """The pair that the alias `champion` names."""
         return self.pair(pairing, CHAMPION)
@@ -170,8 +198,7 @@ class Store:
     def manifest(self, pair: PairVersion) -> PairManifest:
         """The pair's pair.json. `NotFoundError` when its files are gone from MLflow."""
         name = f"{pair.pairing} v{pair.version}"
-        with speaking(self.url, f"looking for the files of {name}"):
-            place = self.client.get_logged_model(pair.model_id).artifact_location
+        place = self._place(pair)
         from mlflow.artifacts import download_artifacts
         from mlflow.exceptions import MlflowException
 
@@ -180,47 +207,146 @@ class Store:
                 download_artifacts(f"{place}/{FILE}", dst_path=folder, tracking_uri=self.url)
             except (MlflowException, OSError) as error:
                 check_answers(self.url)
+                with speaking(self.url, f"looking for the files of {name}"):
+                    there = self.client.list_logged_model_artifacts(pair.model_id)
+                if any(file.path == FILE for file in there):  # a fault, and no sign of a deletion
+                    raise StoreError(f"{name}: its {FILE} cannot be read now: {error}") from error
                 raise NotFoundError(
                     f"{name}: MLflow has no {FILE} for it: {error}. Its files were deleted; "
                     "register the pair again"
                 ) from error
             return read_manifest(Path(folder))
 
-    def describe(self, pairing: str) -> PairingState:
-        """All that is known of the pairing, for `paceline status`."""
+    def _place(self, pair: PairVersion) -> str:
+        """Where MLflow keeps the pair's files. `NotFoundError` when they were deleted."""
+        from mlflow.exceptions import MlflowException
+
+        name = f"{pair.pairing} v{pair.version}"
+        with speaking(self.url, f"looking for the files of {name}"):
+            try:
+                return str(self.client.get_logged_model(pair.model_id).artifact_location)
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                    raise
+                raise NotFoundError(
+                    f"{name}: its files were deleted from MLflow ({pair.model_id}); register the "
+                    "pair again"
+                ) from error
+
+    def describe(self, pairing: str, *, limit: int | None = LISTED) -> PairingState:
+        """What is known of the pairing, for `paceline status`: its releases, the newest `limit`
+        pairs (None: all) and those with an alias, and what is odd about it. With a limit, the
+        queries do not grow with the pairing."""
         releases = tuple(reversed(self.releases(pairing)))
-        return PairingState(pairing, releases, tuple(self.pairs(pairing)))
+        model = self._model(check_name(pairing))
+        if model is None:
+            return PairingState(pairing, releases, ())
+        newest = self.versions(pairing, limit=limit)
+        seen = {int(version.version) for version in newest}
+        for number in {int(number) for number in model.aliases.values()} - seen:
+            if (version := self._version(pairing, number)) is not None:
+                newest.append(version)
+        pairs = [_pair(pairing, version, model) for version in newest if PAIR_ID in version.tags]
+        pairs.sort(key=lambda pair: -pair.version)
+        aliases = {alias: int(number) for alias, number in model.aliases.items()}
+        foreign = [int(v.version) for v in newest if PAIR_ID not in v.tags]
+        told = oddities(aliases, pairs, foreign, journal.read(self, pairing), releases)
+        return PairingState(pairing, releases, tuple(pairs), tuple(told))
 
     def describe_pairing(self, pairing: str) -> list[PairVersion]:
-        """Write the pairing's page in MLflow anew from what is stored; give the pairs."""
-        pairs = self.pairs(pairing)
+        """Write the pairing's page in MLflow anew from what is stored; give its newest pairs."""
+        state = self.describe(pairing)
         with speaking(self.url, f"describing {pairing}"):
-            self.client.update_registered_model(pairing, pairing_story(pairing, pairs))
-        return pairs
+            picture = draw_lineage(self, state)
+            kept = journal_name(pairing) if self._model(journal_name(pairing)) else ""
+            story = pairing_story(pairing, state.pairs, lineage=picture, journal=kept)
+            self.client.update_registered_model(pairing, story)
+        return list(state.pairs)
 
-    def _register_release(self, pairing: str, uri: str, release: Release) -> ReleaseVersion:
+    def create_model(self, name: str, *, kind: str = "pairing", description: str = "") -> None:
+        """Have a registered model of ours with that name. `StoreError` for one of other people's:
+        what they register in it would be taken for pairs, and ours for theirs."""
+        from mlflow.exceptions import MlflowException
+
+        model = self._model(name)
+        with speaking(self.url, f"making the registered model {name}"):
+            if model is None:
+                try:
+                    tags = {OURS: kind}
+                    self.client.create_registered_model(name, tags, description or None)
+                except MlflowException as error:
+                    if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another host was quicker
+                        raise
+            elif OURS not in model.tags and not self.versions(name, limit=1):
+                self.client.set_registered_model_tag(name, OURS, kind)  # made by hand for us
+            elif OURS not in model.tags:
+                raise StoreError(
+                    f"{name} is a registered model that Paceline did not make, and has versions: "
+                    f"give the pairing another name, or say that it is ours with the tag {OURS}"
+                )
+
+    def versions(
+        self, name: str, *, where: str = "", limit: int | None = None
+    ) -> list[ModelVersion]:
+        """MLflow's versions of that registered model, newest first; empty where there is none."""
+        found: list[ModelVersion] = []
+        token: str | None = None
+        client = self.client
+        with speaking(self.url, f"listing {name}"):
+            while True:
+                page = client.search_model_versions(
+                    f"name='{name}'{where}",
+                    max_results=min(limit or PAGE, PAGE),
+                    order_by=["version_number DESC"],
+                    page_token=token,
+                )
+                found += page
+                token = page.token
+                if not token or (limit is not None and len(found) >= limit):
+                    return found if limit is None else found[:limit]
+
+    def _check_source(self, source: str) -> None:
+        matched = SOURCE_FORM.fullmatch(source)
+        if matched is None or self._version(matched["name"], int(matched["version"])) is None:
+            raise ValueError(
+                f"source: got {source!r}, wanted models:/NAME/VERSION of a version at {self.url}"
+            )
+
+    def _relatives(self, pairing: str, manifest: PairManifest) -> Relatives:
+        """The champion, and the pair that the draft started from: its newest version."""
+        number, parent = self.alias(pairing, CHAMPION), manifest.making.parent
+        try:
+            incumbent = None if number is None else self.pair(pairing, number)
+        except ForeignVersionError:  # told by `paceline status`, and no reason to register nothing
+            incumbent = None
+        parents = self.pairs(pairing, having={PAIR_ID: parent}) if parent else []
+        return Relatives(incumbent, parents[0] if parents else None)
+
+    def _register_release(
+        self, pairing: str, uri: str, release: Release, source: str = ""
+    ) -> ReleaseVersion:
         name = target_name(pairing)
         found = next((r for r in self.releases(pairing) if r.digest == release.digest), None)
         if found is None:
             with speaking(self.url, f"registering release {release.digest[:12]} of {pairing}"):
-                self._create_model(name)
-                made = upload.store_release(self.client, self.url, pairing, uri, release)
+                self.create_model(name)
+                made = upload.store_release(self.client, self.url, pairing, uri, release, source)
             return _release(pairing, made)
         if found.uri != uri:  # the same release at another place: that is where it is now
             with speaking(self.url, f"moving release {release.digest[:12]} of {pairing}"):
                 self.client.set_model_version_tag(name, str(found.version), URI, uri)
-        return replace(found, uri=uri)
+        if source and found.source != source:
+            with speaking(self.url, f"noting where release {release.digest[:12]} is from"):
+                number, page = str(found.version), release_story(uri, release, source)
+                self.client.set_model_version_tag(name, number, SOURCE, source)
+                self.client.update_model_version(name, number, page)
+        return replace(found, uri=uri, source=source or found.source)
 
     def _judged_before(self, pairing: str, manifest: PairManifest) -> PairVersion | None:
-        for pair in self.pairs(pairing):
-            same = pair.pair_id == manifest.pair_id
-            if same and pair.tags.get(REPORT, "") == manifest.report:
+        for pair in self.pairs(pairing, having={PAIR_ID: manifest.pair_id}):
+            if pair.tags.get(REPORT, "") == manifest.report:
                 return pair
         return None
-
-    def _create_model(self, name: str) -> None:
-        if self._model(name) is None:
-            self.client.create_registered_model(name, tags={"paceline": "pairing"})
 
     def _model(self, name: str) -> RegisteredModel | None:
         client = self.client
@@ -235,35 +361,26 @@ class Store:
                 raise
 
     def _of_number(self, pairing: str, number: int, model: RegisteredModel) -> PairVersion | None:
-        from mlflow.exceptions import MlflowException
-
-        with speaking(self.url, f"reading {pairing} v{number}"):
-            try:
-                version = self.client.get_model_version(pairing, str(number))
-            except MlflowException as error:
-                if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-                    return None
-                raise
+        version = self._version(pairing, number)
+        if version is None:
+            return None
         if PAIR_ID not in version.tags:
-            raise StoreError(
+            raise ForeignVersionError(
                 f"{pairing} v{number} is no pair: it has no tag {PAIR_ID}. It was registered by "
                 "hand: move or delete its aliases on MLflow's page"
             )
         return _pair(pairing, version, model)
 
-    def _versions(self, name: str) -> list[ModelVersion]:
-        found: list[ModelVersion] = []
-        token: str | None = None
-        client = self.client
-        with speaking(self.url, f"listing {name}"):
-            while True:
-                page = client.search_model_versions(
-                    f"name='{name}'", max_results=PAGE, page_token=token
-                )
-                found += page
-                token = page.token
-                if not token:
-                    return found
+    def _version(self, name: str, number: int) -> ModelVersion | None:
+        from mlflow.exceptions import MlflowException
+
+        with speaking(self.url, f"reading {name} v{number}"):
+            try:
+                return self.client.get_model_version(name, str(number))
+            except MlflowException as error:
+                if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                    return None
+                raise
 
 
 def _model_id(version: ModelVersion) -> str:
@@ -279,6 +396,7 @@ def _release(pairing: str, version: ModelVersion) -> ReleaseVersion:
         uri=version.tags.get(URI, ""),
         model_id=_model_id(version),
         registered=version.creation_timestamp / 1000,
+        source=version.tags.get(SOURCE, ""),
     )
 
 

@@ -17,20 +17,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from registry.compatibility import compare, fits_draft
+from registry.environment import write_environment
 from registry.errors import IncompatibleError
 from registry.fingerprint import Release, fingerprint_draft
 from registry.manifest import PairManifest, with_files, write_manifest
 from registry.markdown import flat
 from registry.schema import database_of
-from registry.story import RunFiles, pair_story, release_story
+from registry.story import (
+    LIMIT,
+    PAGE_FILE,
+    STANDING_LIMIT,
+    Relatives,
+    RunFiles,
+    fitting,
+    pair_story,
+    release_story,
+)
 from registry.versions import (
     CANDIDATE,
     DRAFT_KIND,
+    OF_RELEASE,
     PAIR_ID,
+    PARENT,
     RELEASE,
     REPORT,
     SHOWN_METRICS,
     SIZE,
+    SOURCE,
     UNJUDGED,
     URI,
     VERDICT,
@@ -48,6 +61,7 @@ if TYPE_CHECKING:
 
 NOTE = "mlflow.note.content"  # MLflow's tag for a run's and a logged model's page
 EXTERNAL = "mlflow.model.isExternal"  # MLflow's tag: the weights are not here
+DATASET_DIGEST = 36  # characters that MLflow keeps of one
 PARAM_CHARACTERS = 500  # a recipe's value beyond it is no setting
 SHOWN_FOLDERS = ("report", "training")  # also put on the run, whose page shows pictures
 
@@ -64,7 +78,8 @@ class Material:
     why: str
     metrics: Mapping[str, float]
     release: ReleaseVersion
-    incumbent: PairVersion | None
+    relatives: Relatives
+    lineage: str = ""  # Markdown of the picture of all pairs
 
 
 def check(manifest: PairManifest, files: Path) -> None:
@@ -91,11 +106,15 @@ def rows_of(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def store_release(
-    client: MlflowClient, url: str, pairing: str, uri: str, release: Release
+    client: MlflowClient, url: str, pairing: str, uri: str, release: Release, source: str
 ) -> ModelVersion:
-    """A version of the pairing's target, backed by an external model: no weights are copied."""
-    experiment = _experiment(client, url, pairing)
+    """A version of the pairing's target, backed by an external model: no weights are copied.
+
+    `source` is models:/name/version where the target is such a version of this MLflow, else empty.
+    """
+    experiment = experiment_of(client, url, pairing)
     tags = {EXTERNAL: "true", RELEASE: release.digest, URI: uri}
+    tags |= {SOURCE: source} if source else {}
     facts = {k: v for k, v in dataclasses.asdict(release).items() if v is not None}
     model = _model(client, experiment, tags, name="target", kind="target", params=facts)
     if str(model.status) != "READY":
@@ -114,18 +133,21 @@ def store_release(
             URI: uri,
             "paceline.dtype": release.quantization or release.dtype,
             "paceline.parameters": str(release.parameters),
+            **({SOURCE: source} if source else {}),
         },
-        description=release_story(uri, release),
+        description=release_story(uri, release, source),
     )
 
 
 def store_pair(client: MlflowClient, url: str, material: Material) -> int:
     """Everything of a pair, its version last; gives the version's number."""
+    write_environment(material.files)
     manifest = with_files(material.manifest, material.files)
     write_manifest(manifest, material.files)
-    experiment = _experiment(client, url, material.pairing)
+    experiment = experiment_of(client, url, material.pairing)
     tags = {PAIR_ID: manifest.pair_id, RELEASE: manifest.release.digest}
     tags |= {REPORT: manifest.report} if manifest.report else {}
+    tags |= {PARENT: manifest.making.parent} if manifest.making.parent else {}
     run = _run(client, experiment, tags, manifest)
     run_id = run.info.run_id
     model = _model(client, experiment, tags, name="pair", kind="pair", run_id=run_id)
@@ -133,15 +155,19 @@ def store_pair(client: MlflowClient, url: str, material: Material) -> int:
         client.log_model_artifacts(model.model_id, str(material.files))
         client.finalize_logged_model(model.model_id, "READY")
     _log_run(client, run, model.model_id, material, manifest)
-    page = pair_story(
+    parts = pair_story(
         manifest,
         why=material.why,
         verdict=material.verdict,
         rows=material.rows,
         release=material.release,
-        incumbent=material.incumbent,
+        relatives=material.relatives,
         files=RunFiles(experiment, run_id, _pictures(material.files)),
     )
+    parts += [material.lineage] if material.lineage else []
+    whole = f"#/experiments/{experiment}/runs/{run_id}/artifacts/{PAGE_FILE}"
+    page = fitting(parts, LIMIT - STANDING_LIMIT, more=f"[The whole page]({whole})")
+    client.log_text(run_id, "\n\n".join(parts) + "\n", PAGE_FILE)
     client.set_tag(run_id, NOTE, page)
     client.set_logged_model_tags(model.model_id, {NOTE: page})
     version = client.create_model_version(
@@ -170,7 +196,8 @@ def _source(model: LoggedModel, url: str) -> str:
     return str(model.artifact_location) if direct else f"models:/{model.model_id}"
 
 
-def _experiment(client: MlflowClient, url: str, pairing: str) -> str:
+def experiment_of(client: MlflowClient, url: str, pairing: str) -> str:
+    """The id of the experiment that holds the pairing's runs and models, which is made first."""
     found = client.get_experiment_by_name(pairing)
     if found is not None:
         if found.lifecycle_stage == "deleted":
@@ -223,7 +250,14 @@ def _log_run(
     client: MlflowClient, run: Run, model_id: str, material: Material, manifest: PairManifest
 ) -> None:
     """Everything here may be said twice: stamps are the run's, so that no point is doubled."""
-    from mlflow.entities import LoggedModelInput, LoggedModelOutput, Metric, Param
+    from mlflow.entities import (
+        Dataset,
+        DatasetInput,
+        LoggedModelInput,
+        LoggedModelOutput,
+        Metric,
+        Param,
+    )
 
     run_id, stamp = run.info.run_id, run.info.start_time
     settings = {
@@ -245,8 +279,21 @@ def _log_run(
     client.log_batch(run_id, metrics=figures, params=params)
     for start in range(0, len(curves), 500):  # MLflow takes 1,000 a call
         client.log_batch(run_id, metrics=curves[start : start + 500])
-    if material.release.model_id:
-        client.log_inputs(run_id, models=[LoggedModelInput(material.release.model_id)])
+    parent = material.relatives.parent
+    ids = [material.release.model_id, "" if parent is None else parent.model_id]
+    models = [LoggedModelInput(model_id) for model_id in dict.fromkeys(filter(None, ids))]
+    data = [
+        DatasetInput(
+            Dataset(name, digest[:DATASET_DIGEST], "paceline", json.dumps({"sha256": digest}))
+        )
+        for name, digest in (
+            ("the target's answers", manifest.making.data),
+            ("report", manifest.report),
+        )
+        if digest
+    ]
+    if models or data:
+        client.log_inputs(run_id, models=models, datasets=data)
     told = run.outputs.model_outputs if run.outputs else []
     if model_id not in {output.model_id for output in told}:  # a second time would be refused
         client.log_outputs(run_id, [LoggedModelOutput(model_id, 0)])
@@ -273,7 +320,7 @@ def _pictures(files: Path) -> tuple[str, ...]:
         path.relative_to(files).as_posix()
         for folder in SHOWN_FOLDERS
         for path in sorted((files / folder).glob("*"))
-        if path.suffix in (".html", ".png")
+        if path.suffix in (".html", ".md", ".png")
     )
 
 
@@ -281,8 +328,10 @@ def _shown(material: Material, manifest: PairManifest) -> dict[str, str]:
     """The tags that make the list of versions useful on its own."""
     size = sum(path.stat().st_size for path in (material.files / "draft").rglob("*"))
     tags = {VERDICT: str(material.verdict.phase) if material.verdict else UNJUDGED}
-    for name in SHOWN_METRICS:
+    for name, tag in SHOWN_METRICS.items():
         value = material.metrics.get(name)
         if value is not None and math.isfinite(value):
-            tags[f"paceline.{name}"] = f"{value:.4g}"
-    return tags | {DRAFT_KIND: manifest.draft.kind, SIZE: f"{size / 1e6:.1f} MB"}
+            tags[tag] = f"{value:.4g}"
+    of_release = f"{material.release.version} {manifest.release.digest[:8]}"
+    tags |= {DRAFT_KIND: manifest.draft.kind, OF_RELEASE: of_release}
+    return tags | {SIZE: f"{size / 1e6:.1f} MB"}

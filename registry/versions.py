@@ -14,12 +14,19 @@ from speculation.records import Phase
 
 CHAMPION, CANDIDATE, PREVIOUS = "champion", "candidate", "previous"
 PAIR_ID, RELEASE, URI = "paceline.pair_id", "paceline.release", "paceline.uri"
-DRAFT_KIND, VERDICT, SIZE = "paceline.draft_kind", "paceline.verdict", "paceline.size"
+# MLflow's list of versions shows sixteen characters or so of a tag, its name among them: those that
+# people read there have short names.
+DRAFT_KIND, VERDICT, SIZE, OF_RELEASE = "kind", "verdict", "size", "release"
 REPORT = "paceline.report"
 PROMOTED, FORCED, ROLLED_BACK = "paceline.promoted", "paceline.forced", "paceline.rolled_back"
+REPLACED = "paceline.replaced"  # the version that was champion before it
+PARENT = "paceline.parent"  # pair_id of the pair whose draft this one started from
+SOURCE = "paceline.source"  # of a release that lives in MLflow: models:/name/version
 STANDS_IN = "paceline.stands_in"  # on a pair that serves a release until its own draft is made
 WITHOUT_WEIGHTS = ("ngram", "none")  # kinds of draft that need no making
-SHOWN_METRICS = ("acceptance", "acceptance_length", "speedup")  # tags that make lists useful
+SHOWN_METRICS = {"acceptance": "acceptance", "acceptance_length": "length", "speedup": "speed-up"}
+# figures that make lists useful, and their tags
+OURS = "paceline"  # on every registered model that Paceline made; says what it holds
 UNJUDGED = "UNJUDGED"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -34,6 +41,7 @@ class ReleaseVersion:
     uri: str  # where the target lived when it was registered
     model_id: str  # MLflow's, of the external model behind the version
     registered: float  # seconds since the epoch
+    source: str = ""  # models:/name/version, where the target is a version of MLflow's itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,17 @@ class PairVersion:
         return self.tags.get(STANDS_IN, "")
 
     @property
+    def replaced(self) -> int | None:
+        """The version that was champion before it; None where none was, or it never was one."""
+        told = self.tags.get(REPLACED, "")
+        return int(told) if told.isdecimal() else None
+
+    @property
+    def parent(self) -> str:
+        """pair_id of the pair whose draft this one started from; empty where there is none."""
+        return self.tags.get(PARENT, "")
+
+    @property
     def promoted(self) -> str:
         """When it was last made champion, ISO 8601; empty when it never was."""
         return self.tags.get(PROMOTED, "")
@@ -79,7 +98,7 @@ class PairVersion:
     def figure(self, name: str) -> float | None:
         """One of SHOWN_METRICS, None where it was not measured."""
         try:
-            return float(self.tags[f"paceline.{name}"])
+            return float(self.tags[SHOWN_METRICS[name]])
         except (KeyError, ValueError):
             return None
 
@@ -91,6 +110,7 @@ class PairingState:
     pairing: str
     releases: tuple[ReleaseVersion, ...]
     pairs: tuple[PairVersion, ...]
+    warnings: tuple[str, ...] = ()  # what is odd and wants a person, one sentence each
 
     def named(self, alias: str) -> PairVersion | None:
         """The pair that carries the alias."""

@@ -163,7 +163,8 @@ def test_a_status_of_what_was_never_registered_starts_nothing_and_says_how_to_be
     home = tmp_path / "home"
     assert run("init", "line", target, "--home", home)[0] == 0
     code, shown, _ = run("status", "--home", home)
-    assert (code, shown["pairings"]) == (0, [{"pairing": "line", "releases": [], "pairs": []}])
+    nothing = {"pairing": "line", "releases": [], "pairs": [], "warnings": []}
+    assert (code, shown["pairings"]) == (0, [nothing])
     (home / "paceline.toml").write_text("[serving]\n")
     told = CliRunner().invoke(app, ["status", "--home", str(home)])
     assert (told.exit_code, "paceline init" in told.stdout) == (0, True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -13,20 +13,29 @@ from flows import respond as responding
 from speculation.records import Alarm
 
 
+class Registry:
+    """Two pairings, of which `b` owns pair p-1."""
+
+    owners: ClassVar[dict[str, str]] = {"a": "p-9", "b": "p-1"}
+
+    def pairs(self, pairing: str, *, having: dict[str, str]) -> list[SimpleNamespace]:
+        owned = having["paceline.pair_id"] == self.owners[pairing]
+        return [SimpleNamespace(version=1)] if owned else []
+
+
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any], str]]:
-    """What was started, with two pairings of which `b` owns pair p-1."""
+    """What was started."""
     found: list[tuple[str, dict[str, Any], str]] = []
-    pairs = {"a": [SimpleNamespace(pair_id="p-9")], "b": [SimpleNamespace(pair_id="p-1")]}
 
     def start(name: str, parameters: dict[str, Any], key: str) -> SimpleNamespace:
         found.append((name, parameters, key))
         return SimpleNamespace(name="brave-otter")
 
-    monkeypatch.setattr(responding, "settings", lambda: SimpleNamespace(pairings=pairs))
-    monkeypatch.setattr(responding, "store", lambda _: SimpleNamespace(pairs=pairs.__getitem__))
+    monkeypatch.setattr(responding, "settings", lambda: SimpleNamespace(pairings=Registry.owners))
+    monkeypatch.setattr(responding, "store", lambda _: Registry())
     monkeypatch.setattr(responding, "start_once", start)
-    monkeypatch.setattr(responding, "_roll_back", lambda pairing: f"rolled {pairing} back")
+    monkeypatch.setattr(responding, "_roll_back", lambda pairing, *_: f"rolled {pairing} back")
     monkeypatch.setattr(responding, "get_run_logger", lambda: logging.getLogger("respond"))
     monkeypatch.setattr(responding, "create_markdown_artifact", lambda *_, **__: None)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import sqlite3
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -20,7 +22,7 @@ from registry.manifest import Making, PairManifest
 from registry.schema import prepare_database
 from registry.store import PairVersion, Store
 from speculation.records import Finding, Interval, Phase, Verdict
-from tests.registry import tiny
+from tests.registry import postgres, tiny
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -75,20 +77,22 @@ def three(template: Path, tmp_path: Path) -> Store:
     return Store(f"sqlite:///{database}")
 
 
-@pytest.fixture(scope="session")
-def server(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a real MLflow server on loopback, with artifacts through its proxy."""
-    home = tmp_path_factory.mktemp("server")
-    database = shutil.copy(migrated, home / "mlflow.db")
+@contextmanager
+def mlflow_server(database: str, home: Path, *more: str, **environ: str) -> Iterator[str]:
+    """A real MLflow server on loopback over the database at that URL; its own URL."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     argv = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1"]
-    argv += ["--port", str(port), "--backend-store-uri", f"sqlite:///{database}"]
-    argv += ["--artifacts-destination", str(home / "artifacts")]
+    argv += ["--port", str(port), "--backend-store-uri", database]
+    if "--artifacts-destination" not in more:
+        argv += ["--artifacts-destination", str(home / "artifacts")]
     url = f"http://127.0.0.1:{port}"
+    lean = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
     with (home / "server.log").open("wb") as log:
-        child = subprocess.Popen(argv, stdout=log, stderr=log)
+        child = subprocess.Popen(
+            [*argv, *more], stdout=log, stderr=log, env={**os.environ, **lean, **environ}
+        )
         try:
             for _ in range(START_SECONDS * 5):
                 if child.poll() is not None:
@@ -106,6 +110,34 @@ def server(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
+
+
+@pytest.fixture(scope="session")
+def server(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real MLflow server on SQLite, with artifacts through its proxy."""
+    home = tmp_path_factory.mktemp("server")
+    database = shutil.copy(migrated, home / "mlflow.db")
+    with mlflow_server(f"sqlite:///{database}", home) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The same on PostgreSQL. Skips where that is not installed."""
+    if reason := postgres.why_not():
+        pytest.skip(reason)
+    with (
+        postgres.cluster() as database,
+        mlflow_server(database, tmp_path_factory.mktemp("postgres-server")) as url,
+    ):
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def any_server(request: pytest.FixtureRequest) -> str:
+    """A real server on each database."""
+    name = {"sqlite": "server", "postgresql": "postgres_server"}[request.param]
+    return str(request.getfixturevalue(name))
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -15,10 +17,17 @@ from registry.errors import IncompatibleError, NotFoundError, StoreError
 from registry.fingerprint import fingerprint
 from registry.manifest import read_manifest, verify_files
 from registry.schema import prepare_database
-from registry.store import Store
+from registry.store import PairVersion, Store
 from speculation.records import Phase
 from tests.registry import tiny
 from tests.registry.conftest import manifest_of, pair_files, registered
+
+
+def runs_of_pairs(store: Store, pair: PairVersion) -> list[str]:
+    """The runs in the pair's experiment that are of a pair: the lineage has one of its own."""
+    experiment = store.client.get_run(pair.run_id).info.experiment_id
+    found = store.client.search_runs([experiment], "tags.`paceline.pair_id` != ''")
+    return [run.info.run_id for run in found]
 
 
 def test_a_release_is_registered_once_whatever_it_is_called(
@@ -66,7 +75,6 @@ def test_the_versions_page_tells_its_story(store: Store, target: Path, tmp_path:
     assert "| candidate&ensp; | 0.610&ensp; | 123.4&ensp; | 80&ensp; |" in page
     assert "| 0.610, 0.570 to 0.650, n 80&ensp; |" in page
     assert "[docstrings.target v1](#/models/docstrings.target/versions/1)" in page
-    assert f"/runs/{pair.run_id}/artifacts/report/hazards.png" in page
     picture = f"get-artifact?path=report%2Fhazards.png&run_uuid={pair.run_id}"
     assert f"![report/hazards.png]({picture})" in page
     run = store.client.get_run(pair.run_id)
@@ -94,6 +102,46 @@ def test_the_versions_page_tells_its_story(store: Store, target: Path, tmp_path:
     assert f"| weights&ensp; | `{fingerprint(target).weights}`&ensp; |" in target_page
 
 
+def test_a_pair_is_linked_to_its_data_its_parent_its_environment_and_where_its_target_lives(
+    store: Store, target: Path, tmp_path: Path
+) -> None:
+    theirs = store.client.create_registered_model("their-llm").name
+    store.client.create_model_version(theirs, source=str(tmp_path), run_id="0" * 32)
+    for source in ("models:/their-llm/2", "models:/nobodys/1", "runs:/1/model", "their-llm/1"):
+        with pytest.raises(ValueError, match="wanted models:/NAME/VERSION of a version at"):
+            store.register_release("docstrings", target, fingerprint(target), source=source)
+    released = store.register_release("docstrings", target, fingerprint(target))
+    assert released.source == ""
+    linked = store.register_release(
+        "docstrings", target, fingerprint(target), source="models:/their-llm/1"
+    )
+    assert (linked.version, linked.source) == (1, "models:/their-llm/1")
+    assert store.releases("docstrings") == [linked]
+    told = store.client.get_model_version("docstrings.target", "1").description or ""
+    assert "It is [their-llm v1](#/models/their-llm/versions/1) of this MLflow." in told
+
+    parent = registered(store, target, tmp_path / "parent")
+    files = pair_files(tmp_path / "child", "head", seed=1)
+    manifest = manifest_of(target, files, "head", report="9" * 64)
+    making = replace(manifest.making, parent=parent.pair_id, data="d" * 64)
+    child = store.register_pair(
+        "docstrings", replace(manifest, making=making), files, report={}, verdict=None
+    )
+    assert child.parent == parent.pair_id
+    page = store.client.get_model_version("docstrings", "2").description or ""
+    assert f"[v1](#/models/docstrings/versions/1), `{parent.pair_id}`" in page
+    assert "![lineage](get-artifact?path=lineage.svg&run_uuid=" in page
+    inputs = store.client.get_run(child.run_id).inputs
+    assert inputs is not None
+    assert {model.model_id for model in inputs.model_inputs} == {released.model_id, parent.model_id}
+    sources = [json.loads(data.dataset.source)["sha256"] for data in inputs.dataset_inputs]
+    assert sorted(sources) == ["9" * 64, "d" * 64]
+    assert "environment.json" in store.manifest(child).files
+    environment = json.loads((files / "environment.json").read_text())
+    assert environment["python"] == platform.python_version()
+    assert environment["distributions"]["mlflow"]
+
+
 def test_a_pair_is_registered_once_and_measured_again_it_is_a_new_version(
     store: Store, target: Path, tmp_path: Path
 ) -> None:
@@ -104,14 +152,13 @@ def test_a_pair_is_registered_once_and_measured_again_it_is_a_new_version(
     assert (judged.version, judged.pair_id) == (2, first.pair_id)
     assert store.pair("docstrings", "candidate") == judged
     assert first.aliases == ()
-    runs = store.client.search_runs([store.client.get_run(first.run_id).info.experiment_id])
-    assert len(runs) == 2
+    assert len(runs_of_pairs(store, first)) == 2
 
 
 def test_ngram_and_no_draft_are_pairs_too(store: Store, target: Path, tmp_path: Path) -> None:
     kinds = [registered(store, target, tmp_path / kind, kind) for kind in ("ngram", "none")]
     assert [pair.draft_kind for pair in kinds] == ["ngram", "none"]
-    assert [pair.tags["paceline.size"] for pair in kinds] == ["0.0 MB", "0.0 MB"]
+    assert [pair.tags["size"] for pair in kinds] == ["0.0 MB", "0.0 MB"]
     assert kinds[0].pair_id != kinds[1].pair_id
 
 
@@ -171,7 +218,7 @@ def test_a_full_disk_registers_nothing_and_the_same_call_goes_on_later(
     pair = registered(store, target, tmp_path / "pair")
     experiment = store.client.get_run(pair.run_id).info.experiment_id
     assert (pair.version, pair.aliases) == (1, ("candidate",))
-    assert len(store.client.search_runs([experiment])) == 1
+    assert len(runs_of_pairs(store, pair)) == 1
     assert len(store.client.search_logged_models([experiment])) == 2  # the target's and the pair's
     assert len(store.client.get_metric_history(pair.run_id, "train/loss")) == 3
 
@@ -223,6 +270,14 @@ def test_a_server_that_is_away_is_told_within_seconds(tmp_path: Path) -> None:
 def test_a_url_that_is_no_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="wanted an http"):
         Store("file:///some/folder", locks=tmp_path).pairs("docstrings")
+
+
+def test_a_mistyped_database_makes_nothing(tmp_path: Path, target: Path) -> None:
+    for name in ("mistyped.db", "no/such/folder/mlflow.db"):
+        store = Store(f"sqlite:///{tmp_path / 'registries' / name}")
+        with pytest.raises(StoreError, match="where there is no database: check the path"):
+            store.register_release("docstrings", target, fingerprint(target))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["target"]
 
 
 def test_the_lock_of_a_killed_process_goes_with_it(store: Store, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from registry.fingerprint import fingerprint, fingerprint_draft
 from registry.manifest import PairManifest, read_manifest, with_files, write_manifest
+from registry.versions import DRAFT_KIND, PAIR_ID, RELEASE, VERDICT
 
 PAIRING = "docstrings"
 API = "/api/2.0/mlflow"
@@ -98,10 +99,10 @@ class StandIn:
             return 400, b'{"error_code": "INVALID_PARAMETER_VALUE"}'
         manifest = json.loads((self.place(self.champion) / "pair.json").read_text())
         tags = {
-            "paceline.pair_id": manifest["pair_id"],
-            "paceline.release": manifest["release"]["digest"],
-            "paceline.draft_kind": manifest["draft"]["kind"],
-            "paceline.verdict": "PASS",
+            PAIR_ID: manifest["pair_id"],
+            RELEASE: manifest["release"]["digest"],
+            DRAFT_KIND: manifest["draft"]["kind"],
+            VERDICT: "PASS",
         }
         version = {
             "version": str(self.champion),
