@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import typer
 
-from cli import bench, demo, measuring, models, pairs, servers, setup, state, travel, worker
+from cli import bench, demo, measuring, models, pairs, prune, servers, setup, state, travel, worker
 from cli.exits import Commands
 
 app = typer.Typer(
@@ -35,6 +35,7 @@ app.command()(servers.serve)
 app.command()(servers.monitor)
 app.command()(worker.worker)
 app.command()(state.status)
+app.command()(prune.prune)
 app.command()(models.check)
 app.command()(models.fingerprint)
 app.command("export")(travel.export)
