@@ -23,6 +23,7 @@ from configuration.quiet import quieten
 from configuration.reading import FILE, read_settings
 from configuration.settings import Settings
 from evaluation.endpoints import EndpointError
+from registry.credentials import for_mlflow
 
 GONE_SECONDS = 30.0  # another command's servers may be slow to answer for a moment
 LOOK_SECONDS = 5.0  # between two looks at them
@@ -73,8 +74,7 @@ def settings_of(home: Path, registry: str | None = None) -> Settings:
     """The home's settings, with the registry of the command line over the configured one."""
     over = {} if registry is None else {"PACELINE_REGISTRY": registry}
     settings = read_settings(home, environ={**os.environ, **over})
-    if settings.registry_token:  # where MLflow's own client looks for it
-        os.environ["MLFLOW_TRACKING_TOKEN"] = settings.registry_token
+    os.environ.update(for_mlflow(settings.registry_token))
     return settings
 
 

@@ -25,6 +25,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from registry.addresses import sayable
+from registry.credentials import header
 from registry.errors import DigestError, ManifestError, NotFoundError, RegistryError, StoreError
 from registry.locks import locked
 from registry.loopback import on_this_machine
@@ -328,10 +329,9 @@ def _client(url: str, token: str | None, client: httpx.Client | None) -> Iterato
     if client is not None:
         yield client
         return
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
     with httpx.Client(
         base_url=url,
-        headers=headers,
+        headers=header(token),
         timeout=TIMEOUT_SECONDS,
         trust_env=not on_this_machine(url),
     ) as own:
