@@ -124,14 +124,17 @@ def fingerprint_draft(draft: str | Path, *, progress: Progress = no_progress) ->
     folder = Path(draft)
     config = config_of(folder)
     architecture = architecture_of(config, folder)
-    tensors = weights_of(folder)
-    parts: list[Any] = [
-        digest_of_tensors(tensors, what=folder.name, progress=progress),
-        meaning_of(config),
-    ]
     kind = "head" if is_head(architecture) else "model"
-    if kind == "model":
-        parts.append(canonical(tokenizer_of(folder)))
+    if kind == "head":
+        tensors = weights_of(folder)
+        parts: list[Any] = [
+            digest_of_tensors(tensors, what=folder.name, progress=progress),
+            meaning_of(config),
+        ]
+    else:
+        read = read_weights(folder, progress=progress)
+        tensors = read.tensors
+        parts = [read.digest, meaning_of(config), canonical(tokenizer_of(folder))]
     return Draft(
         kind=kind,
         digest=digest_of(parts),

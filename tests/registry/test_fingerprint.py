@@ -383,6 +383,13 @@ def test_drafts_are_told_apart_by_kind_and_content(tmp_path: Path) -> None:
     assert [draft.kind for draft in kinds] == ["head", "head", "ngram", "none"]
 
 
+def test_a_small_drafts_tied_output_layer_is_the_same_written_or_not(tmp_path: Path) -> None:
+    small = tiny.target(tmp_path / "small")
+    before = fingerprint_draft(small)
+    output_layer_written_twice(small)
+    assert fingerprint_draft(small) == before
+
+
 def test_a_folder_copied_elsewhere_is_the_same_release(folder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(folder, tmp_path / "elsewhere" / "v2")
     assert fingerprint(copy) == replace(fingerprint(folder))
