@@ -73,7 +73,11 @@ def prepare(home: Path, story: Story) -> None:
     line = Pairing(
         target=str(target),
         initial_draft="" if story.initial_draft is None else str(story.initial_draft),
-        measurement=Measuring(max_tokens=story.max_tokens, concurrency=AT_ONCE_MEASURED),
+        measurement=Measuring(
+            max_tokens=story.max_tokens,
+            concurrency=AT_ONCE_MEASURED,
+            time_ngram=False,  # minutes here, and nothing is judged by it
+        ),
         recipe=Recipe(**story.recipe),
         policy=Policy(prompts=story.evaluation_prompts),
     )

@@ -32,6 +32,7 @@ class Measuring:
     temperatures: tuple[float, ...] = (0.0,)  # each prompt is asked at each; 0 decodes greedily
     concurrency: int = 4  # requests at once while acceptance is measured
     speed_concurrencies: tuple[int, ...] = (1,)  # requests at once while speed is, at each of them
+    time_ngram: bool = True  # time the free n-gram draft as well; no rule of the gate asks for it
     tokenizer: Literal["words", "code"] = "words"  # of ROUGE-L; code counts symbols and case too
     consecutive_errors: int = 4  # failures in a row of one request that end a measurement
 

@@ -55,6 +55,7 @@ def measure(
     concurrency: int = 8,
     speed_prompts: int = 16,
     speed_concurrencies: Sequence[int] = (1,),
+    timed: Sequence[str] | None = None,  # arms whose speed is measured; None: all of them
     progress: Progress = quiet,
     timeout_seconds: float = 330.0,  # of one request: a server of ours says itself that it was late
     consecutive_errors: int = CONSECUTIVE_ERRORS,
@@ -77,17 +78,17 @@ def measure(
         _offered(prompts, adapters, url)
 
         def ask(work: Work, tokens: int = max_tokens) -> Answer:
-            timed = work.run == SPEED
+            as_served = work.run == SPEED
             return client.ask(
                 work.prompt,
                 model=model,
                 arm=work.arm,
-                draft_len=speed_draft_len if timed else draft_len,
+                draft_len=speed_draft_len if as_served else draft_len,
                 max_tokens=tokens,
                 temperature=work.temperature,
                 seed=work.seed,
-                logprobs=not timed,
-                stream=timed,
+                logprobs=not as_served,
+                stream=as_served,
             )
 
         first = [Work("greeting", arm, prompts[0], temperatures[0], 1) for arm in arms]
@@ -113,7 +114,14 @@ def measure(
         )
         batched = list(acceptance(prompts, arms, temperatures, concurrency=concurrency, seed=seed))
         blocks = list(
-            speed(prompts, arms, temperatures, speed_concurrencies, count=count, seed=seed)
+            speed(
+                prompts,
+                [arm for arm in arms if timed is None or arm in timed],
+                temperatures,
+                speed_concurrencies,
+                count=count,
+                seed=seed,
+            )
         )
         with Journal(journal, asdict(conditions)) as lines:
             stored = Stored(lines)

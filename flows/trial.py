@@ -67,6 +67,7 @@ class Trial:
             concurrency=measuring.concurrency,
             speed_prompts=speed_prompts,
             speed_concurrencies=measuring.speed_concurrencies,
+            timed=[arm for arm in self.arms if arm != "ngram" or measuring.time_ngram],
             consecutive_errors=measuring.consecutive_errors,
             journal=journal,
             key=self.key,

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from evaluation.client import Client
+from evaluation.gate import judge
 from evaluation.measure import measure
+from evaluation.page import page
+from evaluation.policy import Policy
 from evaluation.prediction import end_to_end, expected_tokens, from_half, predict
 from evaluation.report import Report, report_of
 from evaluation.samples import SpeedBlock
@@ -18,7 +21,7 @@ from evaluation.simulation import Arm
 from evaluation.simulation import report as drawn
 from evaluation.speed import TAIL_REQUESTS, block_table, speed_figures
 from evaluation.summary import reference_difference, rows, speed_rows, summarise
-from speculation.records import Counts, Prompt
+from speculation.records import Counts, Phase, Prompt
 from tests.evaluation.fake_endpoint import Fake, serving
 
 KNOWS = {"candidate": 0.7, "ngram": 0.1}
@@ -58,6 +61,26 @@ def test_speed_is_measured_at_every_load_in_blocks_of_one_arm(tmp_path: Path) ->
     assert [(row["arm"], row["concurrency"]) for row in speed_rows(report)] == [
         (arm, concurrency) for arm in ARMS for concurrency in (1, 4)
     ]
+
+
+def test_an_arm_that_is_not_to_be_timed_is_asked_for_acceptance_only_and_judged_the_same(
+    tmp_path: Path,
+) -> None:
+    found = {}
+    for name, timed in (("all", None), ("some", ("candidate", "none"))):
+        fake = Fake(KNOWS, delay_seconds=0.01)
+        with serving(fake):
+            report = measured(fake, tmp_path / name, timed=timed)
+        found[name] = {row["arm"] for row in speed_rows(report)}
+        ngram = next(row for row in rows(report) if row["arm"] == "ngram")
+        assert ngram["alpha_hat"] is not None
+        assert (ngram["speedup"] is None) is (timed is not None)
+        facts = replace(report, facts=replace(report.facts, incompatible=()))
+        phases = {f.rule: f.phase for f in judge(Policy(), facts).findings}
+        assert phases["measured"] is Phase.PASS
+        assert "speed_over_plain" in phases
+        page(facts, judge(Policy(), facts), [])
+    assert found == {"all": set(ARMS), "some": {"candidate", "none"}}
 
 
 def test_the_first_token_comes_after_prefill_and_the_whole_after_decoding() -> None:
