@@ -31,7 +31,8 @@ from registry.manifest import (
     write_manifest,
 )
 from registry.markdown import plain
-from registry.speculators import Carried, from_speculators, to_speculators
+from registry.speculators import Carried, to_speculators
+from registry.speculators_read import from_speculators
 from registry.versions import WITHOUT_WEIGHTS, PairVersion
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from safetensors.torch import load_file, save_file
 from registry.compatibility import compare
 from registry.errors import FolderError
 from registry.fingerprint import fingerprint_draft
-from registry.speculators import from_speculators, to_speculators
+from registry.speculators import to_speculators
+from registry.speculators_read import from_speculators
 from speculation.head import Head, head_config, load_head, save_head
 from speculation.target import load_target
 from tests.toys import toy_draft_folder, toy_target_folder
