@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 from registry.tensors import Tensor
@@ -69,6 +70,8 @@ class DigestCache:
         fresh: dict[str, Any] = {}
         for path, key in sighting.keys.items():
             inside = {name: t for name, t in tensors.items() if t.path == path}
+            if inside.keys() <= sighting.known.keys():
+                continue
             with suppress(OSError):  # a file that is gone meanwhile is not kept
                 settled = sighting.seen - path.stat().st_mtime >= SETTLED_SECONDS
                 if settled and _key(path) == key:
@@ -90,7 +93,7 @@ class DigestCache:
     def _write(self, files: Mapping[str, Any]) -> None:
         """Of two that write at once the later one's entries stay: the others are read again."""
         latest = sorted(files.items(), key=lambda item: -_seen(item[1]))[:KEPT_FILES]
-        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.{get_ident()}")
         with suppress(OSError):  # a full disk costs the time of reading again, and nothing else
             self.path.parent.mkdir(parents=True, exist_ok=True)
             try:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,26 @@ def test_a_damaged_cache_is_an_empty_one(
     read.clear()
     assert fingerprint(target, cache=cache) == first
     assert read
+
+
+def test_many_at_once_leave_a_cache_that_is_whole(tmp_path: Path, cache: DigestCache) -> None:
+    folders = [aged(tiny.target(tmp_path / str(seed), seed=seed)) for seed in range(8)]
+    with ThreadPoolExecutor(8) as all_at_once:
+        found = list(all_at_once.map(lambda folder: fingerprint(folder, cache=cache), folders))
+    assert found == [fingerprint(folder) for folder in folders]
+    assert json.loads(cache.path.read_text())["files"]
+    assert [path.name for path in cache.path.parent.iterdir()] == [cache.path.name]
+    assert [fingerprint(folder, cache=cache) for folder in folders] == found
+
+
+def test_only_the_files_seen_last_are_kept(
+    tmp_path: Path, cache: DigestCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("registry.cache.KEPT_FILES", 2)
+    for seed in range(4):
+        fingerprint(aged(tiny.target(tmp_path / str(seed), seed=seed)), cache=cache)
+    kept = json.loads(cache.path.read_text())["files"]
+    assert [Path(key.rpartition(":")[2]).parent.name for key in kept] == ["3", "2"]
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(target: Path, tmp_path: Path) -> None:
