@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import bench_fingerprint, case, proving
+from cli import bench_fingerprint, bench_registry, case, proving
 from cli.models import Target, measured_draft
 from cli.output import Json, emit, figure, progress_bars, table
 from configuration.prompts import EXAMPLE
@@ -30,6 +30,7 @@ def bench() -> None:
 
 app.command()(proving.gate)
 app.command()(bench_fingerprint.fingerprint)
+app.command()(bench_registry.registry)
 app.command()(case.case)
 
 

@@ -28,10 +28,12 @@ from registry.oddities import oddities
 from registry.pictures import draw_lineage, lineage_markdown
 from registry.story import Relatives, pairing_story, release_story
 from registry.versions import (
+    CANDIDATE,
     CHAMPION,
     DRAFT_KIND,
     OURS,
     PAIR_ID,
+    PREVIOUS,
     RELEASE,
     REPORT,
     SOURCE,
@@ -155,18 +157,16 @@ class Store:
     def pairs(
         self, pairing: str, *, limit: int | None = None, having: Mapping[str, str] | None = None
     ) -> list[PairVersion]:
-        """The pairing's pairs, newest first, aliases filled in.
+        """The pairing's pairs, newest first, with our aliases (and anyone's, where all are asked).
 
         With `limit`, those among the newest so many versions, by two queries however many there
         are; `having` asks MLflow for those with these tags. Versions that Paceline did not register
         (no tag of ours) are passed over.
         """
-        model = self._model(check_name(pairing))
-        if model is None:
-            return []
+        aliases = self._aliases(pairing, whole=limit is None and not having)
         where = "".join(f" and tags.`{tag}` = '{value}'" for tag, value in (having or {}).items())
         pairs = [
-            _pair(pairing, version, model)
+            _pair(pairing, version, aliases)
             for version in self.versions(pairing, where=where, limit=limit)
             if PAIR_ID in version.tags
         ]
@@ -177,19 +177,24 @@ class Store:
 
         `ForeignVersionError` where the alias was moved by hand to a version that is no pair.
         """
-        model = self._model(check_name(pairing))
-        if model is None:
+        version = (
+            self._version(check_name(pairing), which)
+            if isinstance(which, int)
+            else self._aliased(pairing, which)
+        )
+        if version is None:
             return None
-        number = which if isinstance(which, int) else model.aliases.get(which)
-        if number is None:
-            return None
-        return self._of_number(pairing, int(number), model)
+        if PAIR_ID not in version.tags:
+            raise ForeignVersionError(
+                f"{pairing} v{version.version} is no pair: it has no tag {PAIR_ID}. It was "
+                "registered by hand: move or delete its aliases on MLflow's page"
+            )
+        return _pair(pairing, version, dict.fromkeys(version.aliases, int(version.version)))
 
     def alias(self, pairing: str, alias: str) -> int | None:
         """The version number that the alias names, a pair's or not."""
-        model = self._model(check_name(pairing))
-        number = None if model is None else model.aliases.get(alias)
-        return None if number is None else int(number)
+        version = self._aliased(pairing, alias)
+        return None if version is None else int(version.version)
 
     def champion(self, pairing: str) -> PairVersion | None:
         """The pair that the alias `champion` names."""
@@ -238,17 +243,14 @@ class Store:
         pairs (None: all) and those with an alias, and what is odd about it. With a limit, the
         queries do not grow with the pairing."""
         releases = tuple(reversed(self.releases(pairing)))
-        model = self._model(check_name(pairing))
-        if model is None:
-            return PairingState(pairing, releases, ())
-        newest = self.versions(pairing, limit=limit)
+        newest = self.versions(check_name(pairing), limit=limit)
+        aliases = self._aliases(pairing, whole=limit is None) if newest else {}
         seen = {int(version.version) for version in newest}
-        for number in {int(number) for number in model.aliases.values()} - seen:
+        for number in set(aliases.values()) - seen:
             if (version := self._version(pairing, number)) is not None:
                 newest.append(version)
-        pairs = [_pair(pairing, version, model) for version in newest if PAIR_ID in version.tags]
+        pairs = [_pair(pairing, version, aliases) for version in newest if PAIR_ID in version.tags]
         pairs.sort(key=lambda pair: -pair.version)
-        aliases = {alias: int(number) for alias, number in model.aliases.items()}
         foreign = [int(v.version) for v in newest if PAIR_ID not in v.tags]
         told = oddities(aliases, pairs, foreign, journal.read(self, pairing), releases)
         return PairingState(pairing, releases, tuple(pairs), tuple(told))
@@ -360,16 +362,27 @@ class Store:
                     return None
                 raise
 
-    def _of_number(self, pairing: str, number: int, model: RegisteredModel) -> PairVersion | None:
-        version = self._version(pairing, number)
-        if version is None:
-            return None
-        if PAIR_ID not in version.tags:
-            raise ForeignVersionError(
-                f"{pairing} v{number} is no pair: it has no tag {PAIR_ID}. It was registered by "
-                "hand: move or delete its aliases on MLflow's page"
-            )
-        return _pair(pairing, version, model)
+    def _aliases(self, pairing: str, *, whole: bool) -> dict[str, int]:
+        """Version numbers by alias: ours, or the `whole` of them, for which MLflow reads every
+        version there is."""
+        if whole:
+            model = self._model(check_name(pairing))
+            found = {} if model is None else model.aliases
+            return {alias: int(number) for alias, number in found.items()}
+        named = {alias: self.alias(pairing, alias) for alias in (CHAMPION, CANDIDATE, PREVIOUS)}
+        return {alias: number for alias, number in named.items() if number is not None}
+
+    def _aliased(self, pairing: str, alias: str) -> ModelVersion | None:
+        client = self.client
+        from mlflow.exceptions import MlflowException
+
+        with speaking(self.url, f"looking for the {alias} of {pairing}"):
+            try:
+                return client.get_model_version_by_alias(check_name(pairing), alias)
+            except MlflowException as error:  # a missing alias is called an invalid parameter
+                if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+                    return None
+                raise
 
     def _version(self, name: str, number: int) -> ModelVersion | None:
         from mlflow.exceptions import MlflowException
@@ -400,7 +413,7 @@ def _release(pairing: str, version: ModelVersion) -> ReleaseVersion:
     )
 
 
-def _pair(pairing: str, version: ModelVersion, model: RegisteredModel) -> PairVersion:
+def _pair(pairing: str, version: ModelVersion, aliases: Mapping[str, int]) -> PairVersion:
     number = str(version.version)
     return PairVersion(
         pairing=pairing,
@@ -409,7 +422,7 @@ def _pair(pairing: str, version: ModelVersion, model: RegisteredModel) -> PairVe
         release=version.tags.get(RELEASE, ""),
         draft_kind=version.tags.get(DRAFT_KIND, ""),
         verdict=version.tags.get(VERDICT, ""),
-        aliases=tuple(sorted(a for a, v in model.aliases.items() if str(v) == number)),
+        aliases=tuple(sorted(alias for alias, v in aliases.items() if str(v) == number)),
         tags=dict(version.tags),
         model_id=_model_id(version),
         run_id=version.run_id or "",

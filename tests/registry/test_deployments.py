@@ -14,12 +14,14 @@ from pathlib import Path
 import boto3
 import httpx
 import pytest
-from sqlalchemy import create_engine, event, text
+from sqlalchemy import Engine, event
 
 from registry.credentials import header
+from registry.crowding import crowd, looks
 from registry.errors import NotFoundError, StoreError
 from registry.promotion import promote
 from registry.remote import champion, download
+from registry.schema import database_of
 from registry.store import LISTED, Store
 from tests.registry import postgres
 from tests.registry.conftest import mlflow_server, registered
@@ -137,13 +139,6 @@ def test_behind_mlflows_log_in_a_reader_may_serve_and_not_promote(
 
 
 VERSIONS = 10_000
-SEED = """
-insert into {table} (name, version, creation_time, last_updated_time, current_stage, source,
-    status, workspace, description)
-select '{name}', n, n, n, 'None', 'paceline:/seeded', 'READY', 'default', 'seeded'
-from (with recursive c(n) as (select {first} union all select n + 1 from c where n < {last})
-    select n from c)
-"""
 
 
 def test_of_ten_thousand_versions_what_is_shown_takes_a_few_queries(
@@ -155,19 +150,10 @@ def test_of_ten_thousand_versions_what_is_shown_takes_a_few_queries(
     def note(*call: object) -> None:
         counted.append(str(call[2]))
 
-    engine = create_engine(three.url)
     before = queries(three, note, counted)
-    with engine.begin() as connection:
-        seed = SEED.format(table="model_versions", name="docstrings", first=4, last=VERSIONS)
-        connection.execute(text(seed))
-        for tag, value in (("paceline.pair_id", "p-0"), ("verdict", "FAIL")):
-            connection.execute(
-                text(
-                    "insert into model_version_tags (name, version, key, value, workspace) select "
-                    f"name, version, '{tag}', '{value}', workspace from model_versions "
-                    "where name = 'docstrings' and version > 3"
-                )
-            )
+    database = database_of(three.url)
+    assert database is not None
+    crowd(database, "docstrings", first=4, last=VERSIONS)
     after = queries(three, note, counted)
     assert after <= before + 2 * 4  # champion and candidate are no longer among the newest
     state = three.describe("docstrings")
@@ -177,13 +163,19 @@ def test_of_ten_thousand_versions_what_is_shown_takes_a_few_queries(
     assert champion is not None
     assert champion.version == 1
     assert state.warnings == ()
-    engine.dispose()
+
+
+@pytest.mark.slow  # makes a database
+def test_the_bench_looks_at_as_many_versions_as_it_says(tmp_path: Path) -> None:
+    found = looks(tmp_path, versions=120, turns=1)
+    assert {(look.versions, look.turns) for look in found} == {(120, 1)}
+    assert all(look.seconds > 0 for look in found)
+    store = Store(f"sqlite:///{tmp_path / '120.db'}")
+    assert len(store.pairs("crowded")) == 120
 
 
 def queries(store: Store, note: Callable[..., None], counted: list[str]) -> int:
     """How many statements `describe` takes."""
-    from sqlalchemy import Engine
-
     counted.clear()
     event.listen(Engine, "before_cursor_execute", note)
     try:
