@@ -175,8 +175,8 @@ def test_an_embedding_kept_wider_than_the_targets_is_still_the_targets(
     wide = halved["model.embed_tokens.weight"].float()
     edit_tensors(theirs, **{"embed_tokens.weight": wide})
     from_speculators(theirs, tmp_path / "one", target=target)
-    for shift in (1e-6, 1.0):  # below what the narrow type holds, and above
-        edit_tensors(theirs, **{"embed_tokens.weight": wide + shift})
+    for factor in (1 + 2**-20, 2.0):  # below what the narrow type holds, and above
+        edit_tensors(theirs, **{"embed_tokens.weight": wide * factor})
         with pytest.raises(FolderError, match="is not the embedding of"):
             from_speculators(theirs, tmp_path / "other", target=target)
 
