@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -85,6 +87,22 @@ def test_remembered_digests_are_used_only_when_asked_for(
     monkeypatch.setattr(DigestCache, "_stored", stored)
     assert run("fingerprint", target, "--cached")[1] == first
     assert set(used) == {tmp_path / "cache" / "paceline" / "digests.json"}
+
+
+def test_what_is_remembered_is_not_believed_when_a_release_is_registered(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for path in target.iterdir():
+        os.utime(path, ns=(0, path.stat().st_mtime_ns - 3_600 * 10**9))
+    right = run("fingerprint", target, "--cached")[1]["digest"]
+    cache = tmp_path / "cache" / "paceline" / "digests.json"
+    cache.write_text(re.sub(r'"[0-9a-f]{64}"', '"' + "0" * 64 + '"', cache.read_text()))
+    assert run("fingerprint", target, "--cached")[1]["digest"] != right
+    prepare_database(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    line = ("--pairing", "docstrings", "--registry", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    code, told, _ = run("release", target, *line, "--home", tmp_path / "home")
+    assert (code, told["release"]) == (0, right)
 
 
 def test_a_pair_is_checked_against_its_release_draft_and_files(target: Path, pair: Path) -> None:
