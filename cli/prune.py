@@ -47,7 +47,7 @@ def prune(
     now_served = served(there.get("admin") or there.get("server"), settings) or {}
     with servers(settings) as answering:
         from registry import journal
-        from registry.promotion import heal
+        from registry.effects import heal
         from registry.retention import fates, forget
         from registry.store import Store
 

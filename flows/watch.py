@@ -16,7 +16,7 @@ from prefect.events import emit_event
 from flows.line import settings, store
 from flows.missing import missing
 from flows.runs import start_once
-from registry.promotion import heal
+from registry.effects import heal
 from registry.versions import RELEASE
 
 

@@ -168,11 +168,14 @@ def _entry(version: ModelVersion) -> Entry | None:
 
 def _told(pairing: str, entry: Entry) -> str:
     """The entry's page; MLflow's list shows how it begins, as it is written."""
-    words = {"promote": "promoted", "rollback": "rolled back to", "adopt": "taken over by hand"}
     place = f"in place of v{entry.instead_of}" if entry.instead_of else "as the first champion"
     if entry.instead_of == entry.version:
-        place = "which was champion already"
-    lines = [f"v{entry.version} {words[entry.action]}, {place}."]
+        place = "where it was champion already"
+    lines = [f"v{entry.version} promoted, {place}."]
+    if entry.action == "rollback":
+        lines = [f"Back to v{entry.version}, from v{entry.instead_of}."]
+    if entry.action == "adopt":
+        lines = [f"v{entry.version} taken over: its alias was moved by hand."]
     lines += [f"Because: {plain(entry.reason)}."] if entry.reason else []
     lines += [f"Forced: {plain(entry.force)}."] if entry.force else []
     numbers = dict.fromkeys(filter(None, [entry.version, entry.instead_of]))

@@ -3,7 +3,7 @@
 The commit point is one entry of the pairing's journal (see `journal` for why two hosts cannot both
 win); what follows from it, the aliases, tags and pages, is written after it by whoever comes first:
 the one who promotes or, where that one was killed, the next who promotes, rolls back or looks
-(`heal`). Before the entry nothing has changed; after it, the promotion happens.
+(`effects.heal`). Before the entry nothing has changed; after it, the promotion happens.
 
 What is not guaranteed: MLflow cannot make the move of an alias depend on the journal. A process
 that sleeps between its last look at the journal and that move, while others promote, puts an older
@@ -20,24 +20,13 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from registry import journal
-from registry.door import insisting, speaking
-from registry.errors import ForeignVersionError, ManifestError, NotFoundError, StoreError
-from registry.journal import DONE, VOID, Entry
+from registry.door import insisting
+from registry.effects import end_last, pair_or_none, tidy, unfinished
+from registry.errors import ManifestError, NotFoundError, StoreError
+from registry.journal import Entry
 from registry.manifest import pair_id
 from registry.store import Store
-from registry.story import with_standing
-from registry.versions import (
-    CANDIDATE,
-    CHAMPION,
-    FORCED,
-    PREVIOUS,
-    PROMOTED,
-    RELEASE,
-    REPLACED,
-    ROLLED_BACK,
-    WITHOUT_WEIGHTS,
-    PairVersion,
-)
+from registry.versions import CHAMPION, PREVIOUS, RELEASE, WITHOUT_WEIGHTS, PairVersion
 
 
 class Outcome(StrEnum):
@@ -83,9 +72,9 @@ def promote(
     does not keep the journal.
     """
     with store.writing(pairing):
-        last = _heal(store, pairing)
+        last = end_last(store, pairing)
         found = store.alias(pairing, CHAMPION)
-        before = _pair(store, pairing, found)
+        before = pair_or_none(store, pairing, found)
         wanted = store.pair(pairing, version)
         if wanted is None:
             raise NotFoundError(f"{pairing} has no version {version}")
@@ -96,7 +85,7 @@ def promote(
             if last is not None and last.version != version:
                 entry = Entry("adopt", version, version, last.number, _stamp(clock))
                 return _commit(store, wanted, before, entry)
-            champion = _tidy(store, wanted, _stamp(clock))
+            champion = tidy(store, wanted, _stamp(clock))
             return Promotion(Outcome.ALREADY, f"v{version} is champion already", champion, before)
         if found not in (expect, version):
             return _overtaken(version, expect, found, before)
@@ -127,8 +116,8 @@ def rollback(
     found and ended.
     """
     with store.writing(pairing):
-        began = _unfinished(store, pairing)
-        last = _heal(store, pairing)
+        began = unfinished(store, pairing)
+        last = end_last(store, pairing)
         before = store.champion(pairing)
         ended = began is not None and (began.action, began.reason) == ("rollback", reason)
         if before is not None and ended:
@@ -167,30 +156,6 @@ def rollback(
             same.remove(chosen)
         no = "; ".join([no, *passed_over])
         return Promotion(Outcome.REFUSED, f"{no}: promote one, or ngram, instead", before, before)
-
-
-def heal(store: Store, pairing: str) -> Entry | None:
-    """End what a killed promotion began; gives the journal's last entry. Costs a query or two where
-    there is nothing to end. Two hosts that heal at once write the same."""
-    with store.writing(pairing):
-        return _heal(store, pairing)
-
-
-def _unfinished(store: Store, pairing: str) -> Entry | None:
-    """The journal's last entry, where what follows from it is still to be written."""
-    counting = journal.read(store, pairing)
-    return counting[-1] if counting and not counting[-1].finished else None
-
-
-def _heal(store: Store, pairing: str) -> Entry | None:
-    counting = journal.read(store, pairing)
-    if not counting:
-        return None
-    last = counting[-1]
-    if not last.finished:
-        outcome = insisting(lambda: _apply(store, pairing, last))
-        insisting(lambda: journal.finish(store, pairing, last, outcome))
-    return last
 
 
 def choose_earlier(pairs: list[PairVersion]) -> PairVersion | None:
@@ -261,12 +226,12 @@ def _commit(
     insisting(lambda: journal.append(store, pairing, entry))  # twice there, it counts once
     counting = journal.read(store, pairing)
     own = next((one for one in counting if one.token == entry.token), None)
-    _heal(store, pairing)  # also another's: so that what is said of the champion is so
+    end_last(store, pairing)  # also another's: so that what is said of the champion is so
     if own is None:  # another host's followed the same entry, and has a lower number
         now, winner = store.alias(pairing, CHAMPION), counting[-1]
-        champion = _pair(store, pairing, now)
+        champion = pair_or_none(store, pairing, now)
         return _overtaken(wanted.version, entry.instead_of, now, champion, f", by {winner.by}")
-    champion = _pair(store, pairing, store.alias(pairing, CHAMPION))
+    champion = pair_or_none(store, pairing, store.alias(pairing, CHAMPION))
     if champion is None or champion.version != wanted.version:
         newest = journal.read(store, pairing)[-1]
         if newest.number == own.number:
@@ -284,87 +249,6 @@ def _commit(
     if before is not None and before.version == wanted.version:
         went = "champion with the reason that was missing"
     return Promotion(Outcome.PROMOTED, f"{number} is now {went}", champion, before)
-
-
-def _apply(store: Store, pairing: str, entry: Entry) -> str:
-    """Everything that follows from an entry that counts; may be said twice. Gives its outcome."""
-    client, number = store.client, str(entry.version)
-    before = store.alias(pairing, CHAMPION)
-    if before not in (None, entry.instead_of, entry.version) and not _stale(store, pairing, before):
-        return f"{VOID}: the alias was moved by hand to v{before} meanwhile"
-    if _pair(store, pairing, entry.version) is None:
-        return f"{VOID}: v{number} was deleted meanwhile"
-    left = entry.instead_of if entry.instead_of != entry.version else None
-    if _pair(store, pairing, left) is None:
-        left = None  # deleted by hand, and its alias went with it; or it never was a pair
-    with speaking(store.url, f"promoting {pairing} v{number}"):
-        if entry.force:
-            client.set_model_version_tag(pairing, number, FORCED, entry.force)
-        if entry.action == "rollback" and left is not None:
-            client.set_model_version_tag(pairing, str(left), ROLLED_BACK, entry.reason)
-        if left is not None:
-            client.set_registered_model_alias(pairing, PREVIOUS, str(left))
-        if journal.read(store, pairing)[-1].number != entry.number:
-            return DONE  # somebody else wrote all of it, and the next entry too
-        client.set_registered_model_alias(pairing, CHAMPION, number)
-    later = journal.read(store, pairing)[-1]
-    if later.number != entry.number:  # and came in between: what it wants is said again
-        _apply(store, pairing, later)
-        return DONE
-    if store.alias(pairing, CHAMPION) != entry.version:
-        return f"{VOID}: the alias was moved by hand at the same time"
-    champion = _pair(store, pairing, entry.version)
-    if champion is not None:
-        _tidy(store, champion, entry.at, replaced=left, anew=entry.action != "adopt")
-    _note_standing(store, _pair(store, pairing, left))
-    return DONE
-
-
-def _stale(store: Store, pairing: str, version: int) -> bool:
-    """Whether the alias names what an earlier entry wanted: a write that came late, no person's."""
-    return any(entry.version == version for entry in journal.read(store, pairing)[:-1])
-
-
-def _tidy(
-    store: Store,
-    champion: PairVersion,
-    stamp: str,
-    *,
-    replaced: int | None = None,
-    anew: bool = False,
-) -> PairVersion:
-    """What else is said of a champion, and may be missing when one was killed. Gives it again."""
-    pairing, number = champion.pairing, str(champion.version)
-    with speaking(store.url, f"recording the promotion of {pairing} v{number}"):
-        if CANDIDATE in champion.aliases:
-            store.client.delete_registered_model_alias(pairing, CANDIDATE)
-        if replaced is not None:
-            store.client.set_model_version_tag(pairing, number, REPLACED, str(replaced))
-        if anew or not champion.promoted:
-            store.client.set_model_version_tag(pairing, number, PROMOTED, stamp)
-    pairs = store.describe_pairing(pairing)
-    found = next((pair for pair in pairs if pair.version == champion.version), champion)
-    _note_standing(store, found)
-    return found
-
-
-def _pair(store: Store, pairing: str, number: int | None) -> PairVersion | None:
-    """The pair with that number; None where there is none, or it is no pair."""
-    try:
-        return None if number is None else store.pair(pairing, number)
-    except ForeignVersionError:
-        return None
-
-
-def _note_standing(store: Store, pair: PairVersion | None) -> None:
-    """Say on the version's page what became of it."""
-    if pair is None:
-        return
-    number = str(pair.version)
-    with speaking(store.url, f"noting what became of {pair.pairing} v{number}"):
-        page = store.client.get_model_version(pair.pairing, number).description or ""
-        if (said := with_standing(page, pair)) != page:
-            store.client.update_model_version(pair.pairing, number, said)
 
 
 def _overtaken(

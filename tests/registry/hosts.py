@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from registry import journal
-from registry.promotion import heal, promote
+from registry.effects import heal
+from registry.promotion import promote
 from registry.store import Store
 
 HOSTS = 4

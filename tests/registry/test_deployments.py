@@ -94,6 +94,7 @@ admin_username = admin
 admin_password = {password}
 authorization_function = mlflow.server.auth:authenticate_request_basic_auth
 grant_default_workspace_access = true
+auth_cache_ttl_seconds = 60
 """
 ADMIN, READER = "admin:a password of admins", "reader:a password of readers"
 

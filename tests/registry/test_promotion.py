@@ -15,25 +15,16 @@ from typing import Any
 import pytest
 
 from registry import journal
+from registry.effects import heal
 from registry.errors import NotFoundError, StoreError
 from registry.journal import Entry
-from registry.promotion import Outcome, choose_earlier, heal, promote, rollback
+from registry.promotion import Outcome, choose_earlier, promote, rollback
 from registry.store import PairVersion, Store
 from registry.versions import PREVIOUS
 from speculation.records import Phase
 from tests.registry import tiny
 from tests.registry.conftest import registered
-
-WRITES = (
-    "create_registered_model",
-    "create_model_version",
-    "update_model_version",
-    "set_model_version_tag",
-    "set_registered_model_alias",
-    "delete_registered_model_alias",
-    "update_registered_model",
-    "log_text",
-)
+from tests.registry.hosts import WRITES
 
 
 def aliases(store: Store) -> dict[str, int]:
