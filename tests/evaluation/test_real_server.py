@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from evaluation.policy import Policy
 from evaluation.report import PairFacts, Report, report_of
 from evaluation.running import Progress
 from evaluation.samples import Measurement
-from speculation.records import Finding, Phase, Prompt
+from speculation.records import Finding, Phase, Prompt, pool
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +57,26 @@ if fault == "maps the draft's outputs to the next token":
     from speculation.model_drafter import ModelDrafter
     right_start = ModelDrafter._catch_up
     ModelDrafter._catch_up = lambda self, asks: right_start(self, asks).roll(1, dims=-1)
+if fault == "is dead beyond 300 tokens":
+    import torch
+    from speculation.model_drafter import ModelDrafter
+    right_start = ModelDrafter._catch_up
+    def dead_far_out(self, asks):
+        logits = right_start(self, asks)
+        far = torch.tensor([len(ask.context) > 300 for ask in asks])[:, None]
+        return torch.where(far, logits.roll(1, dims=-1), logits)
+    ModelDrafter._catch_up = dead_far_out
+if fault == "takes its time where it is asked by several":
+    import time
+    from speculation.model_drafter import ModelDrafter
+    right_start = ModelDrafter._catch_up
+    def slow_in_a_batch(self, asks):
+        begun = time.perf_counter()
+        logits = right_start(self, asks)
+        if len(asks) > 1:  # five times as long: slow, and not yet broken
+            time.sleep(4 * (time.perf_counter() - begun))
+        return logits
+    ModelDrafter._catch_up = slow_in_a_batch
 if fault == "takes the bonus from the wrong place":
     rounds.judge = bonus_of_the_place_before
 raise SystemExit(serve(ServeSettings(
@@ -101,6 +122,7 @@ def measured(
     *arms: str,
     prompts: Sequence[Prompt] = PROMPTS,
     progress: Progress = quiet,
+    **more: Any,
 ) -> Measurement:
     return measure(
         url,
@@ -112,6 +134,7 @@ def measured(
         speed_prompts=8,
         speed_concurrencies=(1, 4),
         progress=progress,
+        **more,
     )
 
 
@@ -169,6 +192,60 @@ def test_a_draft_of_perfect_accuracy_that_is_wired_wrongly_fails_by_served_accep
     assert wrong.interval is not None
     assert wrong.interval.estimate < 0.1
     assert [*served.values()][1].phase is Phase.FAIL
+
+
+def test_a_draft_that_is_dead_at_long_contexts_is_capped_there_though_its_average_is_good(
+    target: Path, tmp_path: Path
+) -> None:
+    arms = {"candidate": str(target), "ngram": "ngram", "none": "none"}
+    words = "the quick brown fox jumps over a lazy dog "
+    prompts = [
+        Prompt(f"{name}{n}", ({"role": "user", "content": f"number {n} {words * many}"},))
+        for name, many in (("short", 1), ("long", 20))
+        for n in range(24)
+    ]
+    with trial(target, arms, tmp_path, fault="is dead beyond 300 tokens") as server:
+        report = report_of(measured(server.url, tmp_path, *arms, prompts=prompts), facts=FITS)
+    lengths = sorted(request.prompt_tokens for request in report.of("candidate"))
+    assert lengths[23] < 256 < 300 < lengths[24] < 512
+    # What a toy's seconds are is of no interest here.
+    policy = Policy(
+        prompts=48,
+        speed_over_plain=0.01,
+        speed_elsewhere=0.01,
+        first_token_over_plain=100.0,
+        p95_over_plain=100.0,
+        inconclusive_limit=9,
+    )
+    verdict = judge(policy, report)
+    told = {finding.rule: finding for finding in verdict.findings}
+    assert verdict.phase is Phase.PASS, verdict.sentence
+    assert verdict.context_measured is not None
+    assert lengths[23] <= verdict.context_measured <= 256 + 24
+    assert "context up to 512" in told["context_cap"].statement
+    # Each half by itself, and the whole, which hides it.
+    by_half = {
+        name: pool([r.counts for r in report.of("candidate") if r.prompt.startswith(name)])
+        for name in ("short", "long", "")
+    }
+    assert by_half["short"].acceptance == 1.0
+    assert (by_half["long"].acceptance or 0) < 0.1
+    assert (by_half[""].acceptance or 0) > policy.acceptance_floor
+
+
+def test_a_draft_that_is_accepted_and_does_not_pay_at_a_load_is_told_so(
+    target: Path, tmp_path: Path
+) -> None:
+    arms = {"candidate": str(target), "ngram": "ngram", "none": "none"}
+    slow = "takes its time where it is asked by several"
+    with trial(target, arms, tmp_path, fault=slow) as server:
+        # At a fixed K: a K that adapts would leave this draft alone, and be as fast as plain.
+        taken = measured(server.url, tmp_path, *arms, speed_draft_len=3)
+    verdict = judge(Policy(prompts=24, must_gain=(4,)), report_of(taken, facts=FITS))
+    told = {finding.rule: finding for finding in verdict.findings}
+    assert told["acceptance_floor"].phase is Phase.PASS
+    assert told["speed_over_plain at 4"].phase is Phase.FAIL, verdict.sentence
+    assert verdict.phase is Phase.FAIL
 
 
 def test_a_server_killed_midway_leaves_an_incomplete_report_that_another_one_finishes(
