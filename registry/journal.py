@@ -84,11 +84,9 @@ def that_count(entries: Sequence[Entry], *, whole: bool = True) -> list[Entry]:
 def read(store: Store, pairing: str) -> list[Entry]:
     """The entries that count, oldest first; of a long journal the newest. Two queries at most."""
     with speaking(store.url, f"reading the journal of {pairing}"):
-        entries = _entries(store, pairing, WINDOW)
-        if whole := len(entries) < WINDOW:
-            return that_count(entries)
-        if not any(entry.finished for entry in entries):
-            whole, entries = True, _entries(store, pairing, None)
+        entries, whole = _entries(store, pairing, WINDOW)
+        if not whole and not any(entry.finished for entry in entries):
+            entries, whole = _entries(store, pairing, None)
     return that_count(entries, whole=whole)
 
 
@@ -118,12 +116,12 @@ def finish(store: Store, pairing: str, entry: Entry, outcome: str) -> None:
         )
 
 
-def _entries(store: Store, pairing: str, limit: int | None) -> list[Entry]:
+def _entries(store: Store, pairing: str, limit: int | None) -> tuple[list[Entry], bool]:
+    """The newest `limit` of all entries, in the order of their numbers, and whether that is all."""
     found = store.versions(journal_name(pairing), limit=limit)
-    return sorted(
-        (entry for version in found if (entry := _entry(version)) is not None),
-        key=lambda entry: entry.number,
-    )
+    entries = [entry for version in found if (entry := _entry(version)) is not None]
+    entries.sort(key=lambda entry: entry.number)
+    return entries, limit is None or len(found) < limit
 
 
 def _tags(entry: Entry) -> dict[str, str]:
