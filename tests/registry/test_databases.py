@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from registry.promotion import promote, rollback
@@ -51,6 +53,14 @@ def test_a_pairs_life_from_registration_to_rollback(
     assert state.warnings == ()
     page = store.client.get_model_version("life", "2").description or ""
     assert page.startswith("> Rolled back: dead draft. Champion from ")
+    overview = store.client.get_registered_model("life").description or ""
+    for markdown, pictures in ((page, 2), (overview, 1)):  # as a browser asks for them
+        addresses = re.findall(r"!\[[^]]*\]\(([^)]+)\)", markdown)
+        assert len(addresses) == pictures
+        for address in addresses:
+            answer = httpx.get(f"{any_server}/{address}").raise_for_status()
+            assert answer.headers["content-type"] in ("image/png", "image/svg+xml")
+    assert "v2 head, rolled back" in answer.text
 
 
 def test_a_story_of_any_length_is_stored(any_server: str, target: Path, tmp_path: Path) -> None:
