@@ -32,6 +32,7 @@ def speed(report: Report, policy: Policy) -> Iterator[Finding]:
             findings += _latency(report, policy, figures)
         yield from (_more_in_all(finding, report) for finding in findings)
     yield from _tails(report)
+    yield from _busy(report)
 
 
 def timed_for(units: int, of: int, report: Report) -> int:
@@ -149,6 +150,18 @@ def _tails(report: Report) -> Iterator[Finding]:
             Phase.PASS,
             f"the slowest hundredth is judged above {TAIL_REQUESTS:,} requests an arm, and there "
             f"were {', '.join(short)}",
+        )
+
+
+def _busy(report: Report) -> Iterator[Finding]:
+    """Says where nobody looked at a busy server."""
+    if set(report.conditions.speed_concurrencies) == {1}:
+        yield Finding(
+            "busy_not_measured",
+            Phase.PASS,
+            "speed was measured with one request at a time only, so nothing is known of a busy "
+            "server, where a draft gains less and may cost: measure speed at more requests at once "
+            "too, as many as it serves",
         )
 
 

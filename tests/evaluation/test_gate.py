@@ -38,6 +38,7 @@ def test_a_better_draft_passes_every_rule_and_each_says_so() -> None:
         "first_token",
         "latency_p95",
         "p99_not_judged",
+        "busy_not_measured",
         "parity",
     ]
     assert "at most 0.02 worse" in verdict.sentence

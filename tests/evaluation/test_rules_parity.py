@@ -68,6 +68,21 @@ def test_parity_without_a_baseline_is_inconclusive() -> None:
     assert finding(judge(POLICY, measured), "parity").phase is Phase.INCONCLUSIVE
 
 
+def test_a_greedy_baseline_that_no_run_could_give_says_which_run_would() -> None:
+    measured = changed(report(ARMS, seed=1), "candidate", part(3.0, 0.99, 8))
+    assert "add 1 to" not in finding(judge(POLICY, measured), "parity").statement
+    busy = replace(
+        measured,
+        conditions=replace(measured.conditions, speed_concurrencies=(4,)),
+        requests=tuple(
+            replace(r, concurrency=4) if r.run == "speed" else r for r in measured.requests
+        ),
+    )
+    found = finding(judge(replace(POLICY, must_gain=(4,)), busy), "parity")
+    assert found.phase is Phase.INCONCLUSIVE
+    assert "add 1 to the concurrencies of the speed runs" in found.statement
+
+
 def with_baseline(measured: Report, rouge_l: float) -> Report:
     return changed(measured, "none", baseline(rouge_l), run="speed")
 

@@ -52,6 +52,13 @@ def test_where_the_draft_must_gain_no_loss_is_not_enough() -> None:
     assert finding(judge(lenient, level), f"speed_over_plain at {BUSY}").phase is Phase.PASS
 
 
+def test_a_busy_server_that_nobody_measured_is_named() -> None:
+    found = finding(judge(POLICY, report(ARMS, seed=1)), "busy_not_measured")
+    assert found.phase is Phase.PASS
+    assert "one request at a time only" in found.statement
+    assert not [f for f in judge(POLICY, busy(1.0)).findings if f.rule == "busy_not_measured"]
+
+
 def test_a_load_that_must_gain_and_was_not_measured_is_open() -> None:
     verdict = judge(replace(POLICY, must_gain=(1, 4)), report(ARMS, seed=1))
     found = finding(verdict, "speed_over_plain at 4")
