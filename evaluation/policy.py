@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 TIMED_SHARE = 4  # of so many prompts one is timed, since one at a time is slow
-TIMED_AT_LEAST = 24  # of fewer than 20 requests there is no p95
+TIMED_AT_LEAST = 24  # 12 blocks of two: what the interval of a speed-up takes
 
 
 class PolicyError(ValueError):
@@ -35,7 +35,7 @@ class Policy:
     speed_over_plain: float = 1.0  # tokens a second over plain's, there: below it a draft costs
     speed_elsewhere: float = 0.97  # at other concurrencies; what learning K and probing may cost
     first_token_over_plain: float = 1.25  # median time; a quarter of 100 ms is noticed by nobody
-    p95_over_plain: float = 1.20  # latency; the tail that 64 requests an arm can tell from noise
+    p95_over_plain: float = 1.20  # latency; judged from 59 requests an arm on, fewer bound no p95
     p99_over_plain: float = 1.20  # the same; judged above 1,000 requests an arm, or 10 decide it
 
     # Parity: speculation must not change what the target says, up to the numerics of the dtype.

@@ -36,7 +36,7 @@ def test_a_better_draft_passes_every_rule_and_each_says_so() -> None:
         "forwards_over_ngram",
         "speed_over_plain",
         "first_token",
-        "latency_p95",
+        "p95_not_judged",
         "p99_not_judged",
         "busy_not_measured",
         "parity",

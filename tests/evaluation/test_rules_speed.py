@@ -9,7 +9,8 @@ import pytest
 from evaluation.gate import judge
 from evaluation.policy import Policy
 from evaluation.report import Report, RequestFigures
-from evaluation.simulation import Arm, report
+from evaluation.simulation import Arm, report, upto
+from evaluation.spending import Looks
 from evaluation.telling import sentence
 from speculation.records import Phase
 from tests.evaluation.reshaped import at_once_too, changed
@@ -89,12 +90,12 @@ def test_an_endpoint_that_does_not_stream_has_no_first_token_and_that_is_open() 
 
 
 def slow_tail(measured: Report) -> Report:
-    """One request in eight takes four times as long; the mean hardly moves."""
+    """One request in eight takes eight times as long; the mean moves less than the draft gains."""
     late = {r.prompt for r in measured.of("candidate", "speed")[::8]}
     return changed(
         measured,
         "candidate",
-        lambda r: replace(r, seconds=r.seconds * 4) if r.prompt in late else r,
+        lambda r: replace(r, seconds=r.seconds * 8) if r.prompt in late else r,
         run="speed",
     )
 
@@ -109,12 +110,32 @@ def test_a_tail_that_a_good_mean_hides_fails_at_the_p95() -> None:
 def test_the_p99_is_judged_above_a_thousand_requests_and_said_to_be_unjudged_below() -> None:
     few = judge(POLICY, report(ARMS, seed=1))
     assert "p99" not in {f.rule.partition("latency_")[2] for f in few.findings}
-    assert "judged above 1,000 requests an arm" in finding(few, "p99_not_judged").statement
+    assert "from 1,001 requests an arm on" in finding(few, "p99_not_judged").statement
     many = report({"candidate": Arm(0.6), "ngram": Arm(0.15)}, seed=1, prompts=4_100)
     verdict = judge(POLICY, many)
     assert len(many.of("candidate", "speed")) > 1_000
     assert finding(verdict, "latency_p99").phase is Phase.PASS
     assert not [f for f in verdict.findings if f.rule == "p99_not_judged"]
+
+
+def test_a_p95_is_judged_where_a_sample_can_bound_it_and_said_to_be_unjudged_before() -> None:
+    few = slow_tail(report(ARMS, seed=1, prompts=200))  # of these 62 are timed
+    assert finding(judge(POLICY, few), "latency_p95").phase is Phase.FAIL
+    fewer = slow_tail(report(ARMS, seed=1, prompts=180))
+    verdict = judge(POLICY, fewer)
+    assert "from 59 requests an arm on, and there were 57" in (
+        finding(verdict, "p95_not_judged").statement
+    )
+    assert not [f for f in verdict.findings if f.rule == "latency_p95"]
+
+
+def test_a_p95_that_a_later_look_can_bound_is_not_waved_through_now() -> None:
+    whole = report(ARMS, seed=1, prompts=400)
+    planned = (100, 200, 300, 400)
+    for number, open_now in ((1, True), (2, True), (4, False)):
+        seen = replace(upto(whole, planned[number - 1]), looks=Looks(number, planned))
+        found = finding(judge(POLICY, seen), "latency_p95")
+        assert (found.phase is Phase.INCONCLUSIVE) is open_now, found.statement
 
 
 @pytest.mark.parametrize(
@@ -131,7 +152,7 @@ def test_a_policy_may_forgive_a_latency_rule_and_the_verdict_says_so(
 
 
 def test_more_than_the_limit_forgives_none_and_open_is_not_failed() -> None:
-    both = changed(report(ARMS, seed=1), "candidate", late_first_token, run="speed")
+    both = changed(report(ARMS, seed=1, prompts=256), "candidate", late_first_token, run="speed")
     late = replace(POLICY, first_token_over_plain=1.1, p95_over_plain=0.3)  # fails both
     one = judge(replace(late, failure_limit=1), both)
     assert one.phase is Phase.FAIL
@@ -142,7 +163,7 @@ def test_more_than_the_limit_forgives_none_and_open_is_not_failed() -> None:
 
 def test_nothing_but_latency_is_ever_forgiven() -> None:
     lenient = replace(POLICY, failure_limit=99, inconclusive_limit=99)
-    verdict = judge(lenient, report(ARMS, seed=1, speed=3.0))
+    verdict = judge(lenient, report(ARMS, seed=1, prompts=256, speed=6.0))
     assert verdict.phase is Phase.FAIL
     failed = {f.rule: f.excused for f in verdict.findings if f.phase is Phase.FAIL}
     assert failed == {"speed_over_plain": False, "first_token": True, "latency_p95": True}

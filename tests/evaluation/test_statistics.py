@@ -20,6 +20,7 @@ from evaluation.statistics import (
     ratio,
     ratio_difference,
     ratio_of_ratios,
+    requests_to_bound,
 )
 from speculation.records import Interval
 
@@ -104,11 +105,33 @@ def test_a_ratio_of_quantiles_is_bounded_wrongly_no_more_often_than_alpha(quanti
     rng = np.random.default_rng(9)
     too_high, too_low = wrong(
         200,
-        lambda: quantile_ratio(*latencies(rng, 16, 2, 0.5), quantile=quantile, alpha=0.05),
+        lambda: quantile_ratio(*latencies(rng, 32, 2, 0.5), quantile=quantile, alpha=0.05),
         0.5,
     )
     assert too_high <= 18
     assert too_low <= 18
+
+
+@pytest.mark.parametrize(("share", "factor"), [(0.06, 2.0), (0.06, 5.0), (0.07, 5.0)])
+def test_a_tail_that_a_sample_may_miss_is_not_taken_for_none(share: float, factor: float) -> None:
+    """A few requests are much slower, the others quiet: the p95 is `factor` times plain's, and a
+    bootstrap of 64 that hold few or none of them knows nothing of it."""
+    rng = np.random.default_rng(12)
+
+    def passes() -> bool:
+        quiet = [np.exp(0.05 * rng.standard_normal((32, 2))) for _ in range(2)]
+        ours = quiet[0] * np.where(rng.random((32, 2)) < share, factor, 1.0)
+        told = quantile_ratio(list(ours), list(quiet[1]), quantile=0.95, alpha=0.05)
+        assert told is not None
+        return told.high < 1.2
+
+    assert sum(passes() for _ in range(200)) <= 18
+
+
+def test_it_takes_fifty_nine_requests_to_bound_a_p95() -> None:
+    assert [requests_to_bound(0.95, alpha) for alpha in (0.05, 0.0384, 0.0031)] == [59, 64, 113]
+    assert requests_to_bound(0.5, 0.05) == requests_to_bound(0.5, 0.06) == 5
+    assert requests_to_bound(0.99, 0.05) == 299
 
 
 def test_a_quantile_ratio_is_that_of_all_requests_and_finds_what_differs_in_the_tail_alone() -> (
