@@ -163,7 +163,7 @@ def told(error: Exception, code: Exit) -> dict[str, Any]:
 
 EXTRAS = {
     **dict.fromkeys(("mlflow", "prefect"), "control"),
-    **dict.fromkeys(("starlette", "uvicorn"), "serve"),
+    **dict.fromkeys(("h11", "starlette", "uvicorn"), "serve"),
     **dict.fromkeys(("torch", "transformers"), "train,serve"),
     **dict.fromkeys(("peft", "accelerate", "gguf"), "train"),
     **dict.fromkeys(("evaluate", "datasets", "rouge_score", "scipy", "matplotlib"), "evaluate"),
