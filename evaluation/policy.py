@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 TIMED_SHARE = 4  # of so many prompts one is timed, since one at a time is slow
-TIMED_AT_LEAST = 24  # 12 blocks of two: what the interval of a speed-up takes
+TIMED_AT_LEAST = 16  # 8 blocks of two: of fewer nobody can tell a machine that slows down
 
 
 class PolicyError(ValueError):
