@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,6 +19,7 @@ from cli.planning import Earlier, PlanOnly, PolicyFile, as_object, planned
 from cli.servers import folders, named
 from cli.until_sure import LOOKS, MostLooks, UntilSure, looked
 from configuration.prompts import EXAMPLE
+from configuration.settings import Measuring, Pairing, Serving
 
 if TYPE_CHECKING:
     from speculation.records import Verdict
@@ -82,6 +84,15 @@ def evaluate(
             help="A LoRA adapter of TARGET, for prompts whose `adapter` is NAME; may be repeated.",
         ),
     ] = None,
+    max_slots: Annotated[
+        int, typer.Option(min=1, help="Requests decoded at once, as the draft will be served.")
+    ] = Serving().max_slots,
+    max_context: Annotated[
+        int, typer.Option(min=1, help="Prompt and answer, in tokens, as the draft will be served.")
+    ] = Serving().max_context,
+    consecutive_errors: Annotated[
+        int, typer.Option(min=1, help="Failures in a row of one request that end a measurement.")
+    ] = Measuring().consecutive_errors,
     policy_file: PolicyFile = None,
     plan_only: PlanOnly = False,
     earlier: Earlier = None,
@@ -100,7 +111,6 @@ def evaluate(
     """
     from configuration.prompts import read_prompts
     from configuration.reading import read_policy
-    from configuration.settings import Measuring, Pairing
     from evaluation.gate import judge
     from evaluation.page import write
     from evaluation.plan import plan
@@ -114,6 +124,15 @@ def evaluate(
     asked = read_prompts(prompts)[:count]
     limits = Policy() if policy_file is None else read_policy(policy_file)
     policy = replace(limits, prompts=len(asked))
+    loads = tuple(speed_concurrency or (1,))
+    never = sorted(set(policy.must_gain) - set(loads))
+    if never and (policy_file is not None or until_sure):
+        raise typer.BadParameter(
+            f"got {_listed(loads)}, and the policy wants a gain at {_listed(never)} requests at "
+            "once, which nobody would measure: give each of these as well, or take it out of "
+            "must_gain",
+            param_hint="--speed-concurrency",
+        )
     arms = {"candidate": draft, **({"incumbent": incumbent} if incumbent else {})}
     for name, kind in arms.items():
         answer = compare(target, kind)
@@ -131,8 +150,9 @@ def evaluate(
         max_tokens=max_tokens,
         temperatures=tuple(temperature or (0.0,)),
         concurrency=concurrency,
-        speed_concurrencies=tuple(speed_concurrency or (1,)),
+        speed_concurrencies=loads,
         tokenizer=tokenizer,
+        consecutive_errors=consecutive_errors,
     )
     if plan_only:
         needed = planned(policy, earlier, out, draft_len=draft_len, answer_tokens=max_tokens)
@@ -141,7 +161,13 @@ def evaluate(
     for told in plan(policy, draft_len=draft_len, answer_tokens=max_tokens).sentences:
         print(told, file=sys.stderr)
     all_arms = {**arms, "ngram": "ngram", "none": "none"}
-    line = Pairing(draft_len=draft_len, measurement=measurement)
+    gaining = tuple(load for load in policy.must_gain if load in loads)
+    line = Pairing(
+        draft_len=draft_len,
+        measurement=measurement,
+        policy=replace(policy, must_gain=gaining),
+    )
+    serving = Serving(max_slots=max_slots, max_context=max_context)
     adapters = folders(named(adapter or (), "--adapter", "NAME=DIR, such as law=lora/law"))
     with progress_bars() as progress:
         if until_sure:
@@ -153,6 +179,7 @@ def evaluate(
                 line=line,
                 policy=policy,
                 looks=looks,
+                serving=serving,
                 adapters=adapters,
                 seen=looked,
                 progress=progress,
@@ -165,6 +192,7 @@ def evaluate(
                 out,
                 line=line,
                 speed_prompts=policy.speed_prompts,
+                serving=serving,
                 adapters=adapters,
                 progress=progress,
             )
@@ -245,6 +273,10 @@ def findings(verdict: Verdict) -> list[str]:
     return [
         f"  {finding.phase:12} {finding.rule}: {finding.statement}" for finding in verdict.findings
     ]
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def _plain(answer: Any) -> dict[str, Any]:

@@ -70,6 +70,13 @@ class Pairing:
             raise ValueError(f"got draft_len = {self.draft_len}, wanted 1 to 16")
         if not 0 <= self.max_wait_hours <= 24 * 365:
             raise ValueError(f"got max_wait_hours = {self.max_wait_hours}, wanted 0 to 8760")
+        loads = self.measurement.speed_concurrencies
+        if not set(self.policy.must_gain) <= set(loads):  # else no verdict could be a yes
+            raise ValueError(
+                f"got policy.must_gain = {list(self.policy.must_gain)} and "
+                f"measurement.speed_concurrencies = {list(loads)}, wanted the first among the "
+                "second, since a gain that nobody measures is never found"
+            )
 
 
 @dataclass(frozen=True, slots=True)

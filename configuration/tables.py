@@ -91,7 +91,11 @@ def _checked(
     if (together := refused(given)) is None:
         return cls(**fixed, **given), {}
     needed = {f.name for f in fields(cls) if _needed(f) and f.name in given}  # type: ignore[arg-type] # a dataclass, by contract
-    alone = {name: refused({n: given[n] for n in {*needed, name}}) for name in given}
+    # a table of its own is right by itself: what refuses it is a rule about several values
+    alone = {
+        name: None if is_dataclass(value) else refused({n: given[n] for n in {*needed, name}})
+        for name, value in given.items()
+    }
     right = {name: value for name, value in given.items() if alone[name] is None}
     # a value may be wrong beside a default and right beside what was given
     wrong = {

@@ -17,7 +17,7 @@ import registry.compatibility
 from cli.exits import Exit
 from cli.main import app
 from configuration.prompts import write_prompts
-from configuration.settings import Pairing
+from configuration.settings import Pairing, Serving
 from evaluation.gate import judge
 from evaluation.policy import Policy
 from evaluation.report import PairFacts, Report
@@ -55,6 +55,46 @@ def test_prompts_that_a_draft_learned_from_are_counted(
     assert ("2 of 5 prompts are among those that a draft learned from" in done.output) == (
         learned == 2
     )
+
+
+def test_a_load_that_the_policy_wants_a_gain_at_has_to_be_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_prompts(tmp_path / "asked.jsonl", ASKED)
+    (tmp_path / "policy.toml").write_text("must_gain = [1, 8]\n")
+    given = ["--draft", "ngram", "--prompts", tmp_path / "asked.jsonl", "--out", tmp_path / "out"]
+    policy = ["--policy", tmp_path / "policy.toml", "--speed-concurrency", "1"]
+    target = tiny.target(tmp_path / "target")
+    for more in (policy, ["--speed-concurrency", "8", "--until-sure"]):
+        done = CliRunner().invoke(app, ["evaluate", *map(str, [target, *given, *more]), "--json"])
+        assert done.exit_code == Exit.BAD_INPUT
+        wanted = "8" if more is policy else "1"
+        assert f"the policy wants a gain at {wanted} requests at once" in done.output
+    assert not (tmp_path / "out").exists()
+    done, line = evaluated(tmp_path / "8", monkeypatch, None, "--speed-concurrency", "8")
+    assert done.exit_code == Exit.YES, "figures alone may be of any load"
+    assert line.measurement.speed_concurrencies == (8,)
+
+
+def test_the_server_of_a_measurement_is_the_one_that_will_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[Serving] = []
+
+    def trial(*_: Any, serving: Serving, **__: Any) -> None:
+        served.append(serving)
+        raise ValueError("far enough")
+
+    monkeypatch.setattr(flows.trial, "run_trial", trial)
+    monkeypatch.setattr(flows.looking, "run_until_sure", trial)
+    monkeypatch.setattr(registry.compatibility, "compare", lambda *_: SimpleNamespace(ok=True))
+    write_prompts(tmp_path / "asked.jsonl", ASKED)
+    given = ["--draft", "ngram", "--prompts", tmp_path / "asked.jsonl", "--out", tmp_path / "out"]
+    target = tiny.target(tmp_path / "target")
+    for more in ((), ("--until-sure",)):
+        options = ["--max-slots", "2", "--max-context", "4096", *more]
+        CliRunner().invoke(app, ["evaluate", *map(str, [target, *given, *options])])
+    assert [(each.max_slots, each.max_context) for each in served] == [(2, 4096)] * 2
 
 
 def evaluated(

@@ -125,6 +125,23 @@ def test_values_are_blamed_alone_only_where_they_are_wrong_alone(
     assert (made is None) == bool(named)
 
 
+def test_a_gain_is_asked_for_at_measured_loads_only(tmp_path: Path) -> None:
+    def wrong(gain: str, loads: str) -> dict[str, str]:
+        text = "[pairings.a.policy]\n" + gain + "[pairings.a.measurement]\n" + loads
+        return faults(tmp_path, text)
+
+    assert wrong("must_gain = [1, 8]\n", "speed_concurrencies = [1, 4]\n") == {
+        "pairings.a": "got policy.must_gain = [1, 8] and measurement.speed_concurrencies = [1, 4], "
+        "wanted the first among the second, since a gain that nobody measures is never found: "
+        "change it"
+    }
+    assert list(wrong("", "speed_concurrencies = [4]\n")) == ["pairings.a"]
+    assert list(wrong("must_gain = [8]\n", "")) == ["pairings.a"]
+    text = "[pairings.a.policy]\nmust_gain = [4]\n[pairings.a.measurement]\n"
+    right = read(tmp_path, text + "speed_concurrencies = [4, 8]\n").pairing("a")
+    assert right.policy.must_gain == (4,)
+
+
 def test_a_record_s_own_rules_name_the_dial(tmp_path: Path) -> None:
     assert faults(tmp_path, 'registry = "ftp://x"\n') == {
         "registry": "got 'ftp://x', wanted an http(s) URL, sqlite:///path/to/mlflow.db or nothing: "
