@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from evaluation.report import Report
     from evaluation.speed import SpeedFigures
     from evaluation.summary import ArmSummary
+    from evaluation.texts import TextFigures
     from speculation.records import Interval
 
 ACCEPTANCE = (
@@ -24,6 +25,7 @@ ACCEPTANCE = (
     ("forwards/request", "forwards_per_request", 1),
     ("correlation", "correlation", 2),
     ("ROUGE-L", "rouge_l", 3),
+    ("plain to itself", "rouge_l_baseline", 3),
     ("same text", "exact_match", 3),
     ("to references", "rouge_l_reference", 3),
     ("requests", "requests", 0),
@@ -74,12 +76,32 @@ def _of_arm(arm: ArmSummary) -> list[str]:
     """What of one arm no column holds. Intervals hold the truth nine times in ten."""
     said = []
     if any(arm.hazards):
-        by_position = ", ".join("-" if h is None else f"{h.estimate:.2f}" for h in arm.hazards)
+        by_position = ", ".join("-" if h is None else _interval(h, digits=2) for h in arm.hazards)
         said.append(f"{arm.arm}: acceptance {_interval(arm.acceptance)}; by position {by_position}")
+    said += map(_texts, arm.texts)
     if arm.rouge_l_difference is not None:
         difference = _interval(arm.rouge_l_difference, sign=True)
         said.append(f"{arm.arm}: ROUGE-L to references less plain decoding's {difference}")
     return said + [line for speed in arm.speeds if (line := _predicted(speed)) is not None]
+
+
+def _texts(texts: TextFigures) -> str:
+    """ROUGE-L beside its baseline, and where the answers part from plain decoding's."""
+    said = (
+        f"{texts.arm}, temperature {texts.temperature:g}: {texts.equal} of {texts.answers} answers "
+        f"are plain decoding's, ROUGE-L to them {_interval(texts.rouge_l)}, of plain decoding to "
+        f"itself {_interval(texts.rouge_l_baseline)}"
+    )
+    if texts.first_divergence is not None and texts.median_divergence is not None:
+        said += (
+            f"; the others part at token {texts.first_divergence} at the earliest, "
+            f"{texts.median_divergence:.0f} in the median"
+        )
+    if texts.widest_gap is not None:
+        said += f", where plain preferred its own by {texts.widest_gap:.2f} nats at most"
+    if texts.unranked:
+        said += f"; {texts.unranked} by a token that was none of plain's likeliest"
+    return said
 
 
 def _predicted(speed: SpeedFigures) -> str | None:
@@ -95,10 +117,10 @@ def _predicted(speed: SpeedFigures) -> str | None:
     )
 
 
-def _interval(interval: Interval | None, *, sign: bool = False) -> str:
+def _interval(interval: Interval | None, *, sign: bool = False, digits: int = 3) -> str:
     if interval is None:
         return "unknown"
-    form = "+.3f" if sign else ".3f"
+    form = f"{'+' if sign else ''}.{digits}f"
     return f"{interval.estimate:{form}} ({interval.low:{form}} to {interval.high:{form}})"
 
 

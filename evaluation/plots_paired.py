@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from evaluation.drawing import COLORS, axes_of
 from evaluation.report import Report
+from evaluation.texts import plain_again
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +34,8 @@ def acceptance_differences(report: Report) -> Figure | None:
 
 def rouge_differences(report: Report) -> Figure | None:
     """ROUGE-L to the references less plain decoding's; where there are none, ROUGE-L to plain
-    decoding's text less 1, which is what is not the same."""
+    decoding's text: of greedy texts less 1, which is what is not the same, of drawn ones less plain
+    decoding's to itself on the prompt, as no text that is drawn again is the same."""
     plain = {(r.prompt, r.temperature): r.rouge_l_reference for r in report.of("none")}
     ours = report.of("candidate")
     referenced = [
@@ -48,9 +50,21 @@ def rouge_differences(report: Report) -> Figure | None:
             "ROUGE-L to the references, less plain decoding's",
             "difference in ROUGE-L",
         )
+    itself = {
+        (r.prompt, temperature): 1.0 if temperature == 0 else r.parity.rouge_l
+        for temperature in report.conditions.temperatures
+        for r in (ours if temperature == 0 else plain_again(report, temperature))
+        if r.parity is not None
+    }
     return _sorted_bars(
-        [r.parity.rouge_l - 1 for r in ours if r.parity is not None],
-        "ROUGE-L to plain decoding's text, less that of the same text",
+        [
+            r.parity.rouge_l - same
+            for r in ours
+            if r.parity is not None and (same := itself.get((r.prompt, r.temperature))) is not None
+        ],
+        "ROUGE-L to plain decoding's text, less plain decoding's to itself"
+        if any(report.conditions.temperatures)
+        else "ROUGE-L to plain decoding's text, less that of the same text",
         "difference in ROUGE-L",
     )
 

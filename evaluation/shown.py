@@ -56,7 +56,10 @@ class Shown:
 def shown(report: Report, verdict: Verdict) -> Shown:
     """Everything that a page says, the verdict first, then what decided it."""
     arms = [summarise(report, arm) for arm in report.arms]
-    tables = (_arms(arms), _speeds(arms), _texts(arms))
+    tables = (
+        *(_arms(arms), _positions(arms), _speeds(arms), _decoding(arms), _texts(arms)),
+        _divergences(arms),
+    )
     return Shown(
         verdict.phase,
         sentence(verdict),
@@ -110,7 +113,26 @@ def _arms(arms: Sequence[ArmSummary]) -> Table:
     )
 
 
+def _positions(arms: Sequence[ArmSummary]) -> Table:
+    drafting = [told for told in arms if any(told.hazards)]
+    width = max((len(told.hazards) for told in drafting), default=0)
+    return Table(
+        "Acceptance by place in the draft",
+        ("arm", *map(str, range(1, width + 1))),
+        tuple(
+            (
+                told.arm,
+                *(_interval(hazard, 3) for hazard in told.hazards),
+                *(UNKNOWN for _ in range(width - len(told.hazards))),
+            )
+            for told in drafting
+        ),
+        note="Of the tokens that were judged at a place, the share that the target kept.",
+    )
+
+
 def _speeds(arms: Sequence[ArmSummary]) -> Table:
+    tail = any("p99" in speed.latency for told in arms for speed in told.speeds)
     rows = []
     for told in arms:
         for speed in told.speeds:
@@ -126,6 +148,7 @@ def _speeds(arms: Sequence[ArmSummary]) -> Table:
                     _seconds(speed.first_token, "p50"),
                     _seconds(speed.latency, "p50"),
                     _seconds(speed.latency, "p95"),
+                    *((_seconds(speed.latency, "p99"),) if tail else ()),
                 )
             )
     return Table(
@@ -133,6 +156,7 @@ def _speeds(arms: Sequence[ArmSummary]) -> Table:
         (
             *("arm", "at once", "tokens a second", "times plain", "predicted"),
             *("prefill share", "first token, s", "half within, s", "95 % within, s"),
+            *(("99 % within, s",) if tail else ()),
         ),
         tuple(rows),
         note="Times plain is end to end, prefill included; predicted is what acceptance, costs and "
@@ -140,21 +164,97 @@ def _speeds(arms: Sequence[ArmSummary]) -> Table:
     )
 
 
-def _texts(arms: Sequence[ArmSummary]) -> Table:
+def _decoding(arms: Sequence[ArmSummary]) -> Table:
     return Table(
-        "Texts",
-        ("arm", "equal to plain's", "ROUGE-L to plain", "ROUGE-L to references", "less plain's"),
+        "Decoding alone, prefill aside",
+        (
+            "arm",
+            "at once",
+            "drafted a round",
+            "cost of a round",
+            "times plain, predicted",
+            "held out",
+        ),
         tuple(
             (
                 told.arm,
-                _value(told.exact_match, 3),
-                _value(told.rouge_l, 3),
-                _value(told.rouge_l_reference, 3),
-                _interval(told.rouge_l_difference, 3, sign="+"),
+                str(speed.concurrency),
+                f"{guess.draft_len:.1f}",
+                f"{guess.round_cost:.2f}",
+                f"{guess.decode_speedup:.2f}",
+                f"{guess.measured_decode_speedup:.2f}",
             )
             for told in arms
+            for speed in told.speeds
+            if (guess := speed.prediction) is not None
         ),
-        note="Plain is decoding without a draft on the same server.",
+        note="Predicted from acceptance and from the costs of one half of the blocks, a round's in "
+        "plain forwards; held out is what the other half took. If the two are far apart, something "
+        "else takes time.",
+    )
+
+
+def _texts(arms: Sequence[ArmSummary]) -> Table:
+    """A row an arm and temperature; plain decoding's has its score to the references only."""
+    rows: list[tuple[str, ...]] = []
+    for told in arms:
+        references = (
+            _value(told.rouge_l_reference, 3),
+            _interval(told.rouge_l_difference, 3, sign="+"),
+        )
+        rows += [
+            (
+                told.arm,
+                f"{texts.temperature:g}",
+                f"{texts.equal} of {texts.answers}",
+                _interval(texts.rouge_l, 3),
+                _interval(texts.rouge_l_baseline, 3),
+                *references,
+            )
+            for texts in told.texts
+        ] or [(told.arm, *[UNKNOWN] * 4, *references)]
+    return Table(
+        "Texts",
+        (
+            *("arm", "temperature", "equal to plain's", "ROUGE-L to plain", "plain to itself"),
+            *("ROUGE-L to references", "less plain's"),
+        ),
+        tuple(rows),
+        note="Plain is decoding without a draft on the same server. Plain to itself is what "
+        "ROUGE-L to plain is held against: with other seeds where it draws, one at a time against "
+        "in a batch where it is greedy. References are compared at all temperatures together.",
+    )
+
+
+def _divergences(arms: Sequence[ArmSummary]) -> Table:
+    return Table(
+        "Where texts part from plain's",
+        (
+            "arm",
+            "temperature",
+            "answers",
+            "earliest token",
+            "median",
+            "widest gap, nats",
+            "unranked",
+        ),
+        tuple(
+            (
+                told.arm,
+                f"{texts.temperature:g}",
+                str(texts.answers - texts.equal),
+                UNKNOWN if texts.first_divergence is None else str(texts.first_divergence),
+                _value(texts.median_divergence, 0),
+                _value(texts.widest_gap, 2),
+                str(texts.unranked),
+            )
+            for told in arms
+            for texts in told.texts
+            if texts.equal < texts.answers
+        ),
+        note="Tokens count from 0. The gap is how much plain decoding preferred its own token "
+        "there; unranked are answers with a token that was none of its likeliest. Greedy texts "
+        "that part at small gaps part by rounding.",
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from evaluation.report import Report, RequestFigures
 from evaluation.speed import SpeedFigures, speed_figures
 from evaluation.statistics import clustered, correlation, mean_difference, ratio
+from evaluation.texts import TextFigures, plain_again, prompt_scores, text_figures
 from speculation.records import Counts, Interval, pool
 
 PLAIN = "none"
@@ -40,7 +41,9 @@ class ArmSummary:
     decode_speedup: Interval | None  # from the first token on, as the server timed it
     prefill_share: float | None  # of plain decoding's seconds
     speeds: tuple[SpeedFigures, ...]  # at every concurrency; the five above are of the lowest one
-    rouge_l: float | None  # against plain decoding's text
+    texts: tuple[TextFigures, ...]  # at every temperature, with intervals; none of plain decoding
+    rouge_l: float | None  # against plain decoding's text, over all temperatures
+    rouge_l_baseline: float | None  # of plain decoding against itself, over the same
     rouge_l_reference: float | None
     rouge_l_difference: Interval | None  # against references, less plain decoding's, by prompt
     exact_match: float | None  # share of answers that equal plain decoding's
@@ -62,8 +65,12 @@ def summarise(report: Report, arm: str, *, alpha: float = ALPHA) -> ArmSummary:
     )
     first = speeds[0] if speeds else None
     references = [r.rouge_l_reference for r in requests if r.rouge_l_reference is not None]
-    parities = [request.parity for request in requests if request.parity is not None]
-    same = arm == PLAIN  # plain decoding is its own measure
+    texts = tuple(
+        told
+        for temperature in report.conditions.temperatures
+        if (told := text_figures(report, arm, temperature, alpha=alpha)) is not None
+    )
+    compared = sum(t.answers for t in texts)
     return ArmSummary(
         arm=arm,
         pair=report.conditions.pairs[arm],
@@ -81,10 +88,14 @@ def summarise(report: Report, arm: str, *, alpha: float = ALPHA) -> ArmSummary:
         decode_speedup=None if first is None else first.decode_speedup,
         prefill_share=None if first is None else first.prefill_share,
         speeds=speeds,
-        rouge_l=1.0 if same and requests else _mean([p.rouge_l for p in parities]),
+        texts=texts,
+        rouge_l=_of_temperatures(report.of(arm, temperature=t.temperature) for t in texts),
+        rouge_l_baseline=_of_temperatures(plain_again(report, t.temperature) for t in texts),
         rouge_l_reference=_mean(references),
-        rouge_l_difference=None if same else reference_difference(report, arm, alpha=alpha),
-        exact_match=1.0 if same and requests else _mean([float(p.equal) for p in parities]),
+        rouge_l_difference=None
+        if arm == PLAIN  # it is its own measure
+        else reference_difference(report, arm, alpha=alpha),
+        exact_match=sum(t.equal for t in texts) / compared if compared else None,
     )
 
 
@@ -140,6 +151,7 @@ def rows(report: Report) -> list[dict[str, Any]]:
                 "decode_speedup": _estimate(told.decode_speedup),
                 "prefill_share": told.prefill_share,
                 "rouge_l": told.rouge_l,
+                "rouge_l_baseline": told.rouge_l_baseline,
                 "rouge_l_reference": told.rouge_l_reference,
                 "rouge_l_difference": _estimate(told.rouge_l_difference),
                 "exact_match": told.exact_match,
@@ -192,6 +204,14 @@ def _by_position(columns: Iterable[Sequence[int]]) -> list[list[int]]:
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
+
+
+def _of_temperatures(asked: Iterable[Sequence[RequestFigures]]) -> float | None:
+    """The mean ROUGE-L to plain decoding's text. Each temperature weighs the same, as plain
+    decoding was not asked the same number of prompts at each; None where it is unknown at one."""
+    means = [_mean(prompt_scores(requests)) for requests in asked]
+    known = [mean for mean in means if mean is not None]
+    return _mean(known) if len(known) == len(means) else None
 
 
 def _estimate(interval: Interval | None) -> float | None:

@@ -1,7 +1,8 @@
 """Exact equality and first divergence of texts as a metric of the `evaluate` library.
 
-What G6 asks before ROUGE-L, for texts alone: a report goes by tokens and their log-probabilities
-(parity.py), which a data set of texts does not have. Loads as rouge_l.py does.
+For notebooks and data sets of texts; nothing of Paceline computes by it. What a report says of
+parity goes by tokens and their log-probabilities (parity.py), which texts alone do not have. Loads
+as rouge_l.py does.
 """
 
 from __future__ import annotations

@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from evaluation.parity import Parity
 from evaluation.report import PromptFacts, Report, RequestFigures
 from evaluation.samples import SpeedBlock
+from evaluation.simulation import EQUAL
 
 Change = Callable[[RequestFigures], RequestFigures]
 
@@ -88,3 +90,25 @@ def with_references(measured: Report, lower: float, spread: float = 0.05) -> Rep
             for r in measured.requests
         ),
     )
+
+
+def drawn_too(measured: Report, temperature: float, rouge_l: float, itself: float) -> Report:
+    """The acceptance runs at another temperature as well: texts part at tokens 2, 4, 6 and so on by
+    the prompt, drafts' as `rouge_l` from plain decoding's and plain decoding's as `itself`. Where
+    greedy, plain decoding alone is what it is in a batch."""
+    places = {prompt.id: 2 * place for place, prompt in enumerate(measured.prompts, start=1)}
+
+    def parted(request: RequestFigures, score: float, run: str = "acceptance") -> RequestFigures:
+        parity = Parity(False, places[request.prompt], 0.25, score)
+        return replace(request, temperature=temperature, run=run, parity=parity)
+
+    more: list[RequestFigures] = []
+    for request in measured.requests:
+        if request.run == "acceptance" and request.arm != "none":
+            more.append(parted(request, rouge_l))
+        elif request.run == "acceptance":
+            more += [replace(request, temperature=temperature), parted(request, itself, "again")]
+    whole = changed(measured, "none", lambda r: replace(r, parity=EQUAL), run="speed")
+    temperatures = (*measured.conditions.temperatures, temperature)
+    conditions = replace(whole.conditions, temperatures=temperatures)
+    return replace(whole, conditions=conditions, requests=(*whole.requests, *more))

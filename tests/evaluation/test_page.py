@@ -6,17 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from cli.measured import figure_lines, figures
 from evaluation.gate import judge
 from evaluation.markdown import markdown
 from evaluation.page import page, write
+from evaluation.parity import Parity
 from evaluation.plan import plan
 from evaluation.plots import draw
+from evaluation.plots_paired import rouge_differences
 from evaluation.policy import Policy, PolicyError
+from evaluation.report import Report, RequestFigures
+from evaluation.shown import UNKNOWN, Table, shown
 from evaluation.simulation import Arm, report
-from evaluation.summary import rows, summarise
+from evaluation.summary import rows, speed_rows, summarise
 from evaluation.telling import next_steps, sentence
+from evaluation.texts import text_figures
 from speculation.records import Phase
-from tests.evaluation.reshaped import at_once_too, with_references
+from tests.evaluation.reshaped import at_once_too, changed, drawn_too, with_references
 from tests.evaluation.test_gate import ARMS, phases
 
 POLICY = Policy(prompts=64)
@@ -79,6 +85,13 @@ def test_plots_are_drawn_of_what_was_measured_and_only_of_that(tmp_path: Path) -
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in first)
 
 
+def test_drawn_texts_are_plotted_less_plain_decodings_to_itself_greedy_ones_less_1() -> None:
+    figure = rouge_differences(drawn_too(report(ARMS, seed=1), 0.8, 0.55, 0.6))
+    assert figure is not None
+    heights = [bar.get_height() for bar in figure.axes[0].patches]  # type: ignore[attr-defined]
+    assert heights == pytest.approx([-0.05] * 64 + [0.0] * 64)
+
+
 def test_both_pages_open_with_one_sentence_say_each_rule_and_what_to_do(tmp_path: Path) -> None:
     measured = with_references(report({**ARMS, "candidate": Arm(0.38)}, seed=1), 0.002)
     verdict = judge(POLICY, measured)
@@ -139,7 +152,7 @@ def test_the_table_has_a_row_an_arm_and_agrees_with_the_counts() -> None:
     )
     assert row["requests"] == 64
     assert table["none"]["alpha_hat"] is None
-    assert table["none"]["exact_match"] == 1.0
+    assert table["none"]["exact_match"] is None  # it is what the others are compared with
 
 
 def test_hazards_are_pooled_per_position_with_intervals_around_the_truth() -> None:
@@ -148,6 +161,100 @@ def test_hazards_are_pooled_per_position_with_intervals_around_the_truth() -> No
     assert first is not None
     assert first.low < 0.6 < first.high
     assert told.correlation == pytest.approx(0.1, abs=0.05)
+
+
+def cells(measured: Report, heading: str) -> list[dict[str, str]]:
+    """A table of the page, a dict a row."""
+    tables = {told.heading: told for told in shown(measured, judge(POLICY, measured)).tables}
+    table: Table = tables[heading]
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+def test_rouge_l_to_plain_stands_beside_that_of_plain_to_itself_at_each_temperature() -> None:
+    measured = drawn_too(report(ARMS, seed=1), 0.8, 0.55, 0.6)
+    of = {(row["arm"], row["temperature"]): row for row in cells(measured, "Texts")}
+    drawn, greedy = of["candidate", "0.8"], of["candidate", "0"]
+    assert drawn["ROUGE-L to plain"] == "0.550\n0.550 to 0.550"
+    assert drawn["plain to itself"] == "0.600\n0.600 to 0.600"
+    assert (drawn["equal to plain's"], greedy["equal to plain's"]) == ("0 of 64", "64 of 64")
+    assert greedy["plain to itself"].startswith("1.000\n")
+    plain = of["none", UNKNOWN]
+    assert plain["ROUGE-L to plain"] == plain["plain to itself"] == UNKNOWN
+    lines = figure_lines(figures(measured))
+    assert any("0.550 (0.550 to 0.550), of plain decoding to itself 0.600" in x for x in lines)
+    # All temperatures together, each as much as another, for both.
+    told = next(row for row in rows(measured) if row["arm"] == "candidate")
+    assert told["rouge_l"] == pytest.approx((1 + 0.55) / 2)
+    assert told["rouge_l_baseline"] == pytest.approx((1 + 0.6) / 2)
+    assert "plain to itself" in lines[0]
+
+
+def test_rouge_l_to_plain_has_an_interval_by_prompt() -> None:
+    measured = changed(
+        report(ARMS, seed=1),
+        "candidate",
+        lambda r: replace(r, parity=Parity(False, 3, 0.1, 0.8 + 0.003 * int(r.prompt[1:]))),
+    )
+    told = text_figures(measured, "candidate", 0.0)
+    assert told is not None
+    assert told.rouge_l is not None
+    assert told.rouge_l.n == 64
+    assert told.rouge_l.low < 0.8 + 0.003 * 31.5 < told.rouge_l.high
+    assert told.rouge_l_baseline is None  # plain decoding was not held against itself
+
+
+def test_where_texts_part_is_told_with_what_rounding_does_not_explain() -> None:
+    def part(request: RequestFigures) -> RequestFigures:
+        place = int(request.prompt[1:])
+        gaps = {0: 0.2, 1: 0.7, 2: None}
+        equal = place not in gaps
+        parity = Parity(equal, None if equal else 10 + place * 10, gaps.get(place), 0.9)
+        return replace(request, parity=parity)
+
+    measured = changed(report(ARMS, seed=1), "candidate", part)
+    (row,) = cells(measured, "Where texts part from plain's")
+    found = ("3", "10", "20", "0.70", "1")
+    assert tuple(row.values()) == ("candidate", "0", *found)
+    (line,) = (x for x in figure_lines(figures(measured)) if "part at token" in x)
+    assert "part at token 10 at the earliest, 20 in the median" in line
+    assert "by 0.70 nats at most; 1 by a token that was none of plain's likeliest" in line
+
+
+def test_acceptance_by_place_is_in_figures_with_intervals_on_pages_and_terminals() -> None:
+    measured = report(ARMS, seed=1)
+    hazards = summarise(measured, "candidate").hazards
+    row = cells(measured, "Acceptance by place in the draft")[0]
+    (line,) = (x for x in figure_lines(figures(measured)) if x.startswith("candidate: acceptance "))
+    for place, hazard in enumerate(hazards, start=1):
+        assert hazard is not None
+        assert row[str(place)] == f"{hazard.estimate:.3f}\n{hazard.low:.3f} to {hazard.high:.3f}"
+        assert f"{hazard.estimate:.2f} ({hazard.low:.2f} to {hazard.high:.2f})" in line
+
+
+def test_decoding_as_predicted_stands_beside_what_was_held_out() -> None:
+    measured = report(ARMS, seed=1)
+    of = {row["arm"]: row for row in cells(measured, "Decoding alone, prefill aside")}
+    told = next(row for row in speed_rows(measured) if row["arm"] == "candidate")
+    assert of["candidate"]["times plain, predicted"] == f"{told['predicted_decode_speedup']:.2f}"
+    assert of["candidate"]["held out"] == f"{told['held_out_decode_speedup']:.2f}"
+    assert "none" not in of
+
+
+def test_the_slowest_hundredth_is_a_column_where_it_is_known() -> None:
+    few, many = report(ARMS, seed=1), report(ARMS, seed=1, prompts=4_008)
+    assert "99 % within, s" not in cells(few, "Speed, whole requests")[0]
+    told = summarise(many, "candidate").speeds[0].latency["p99"]
+    row = cells(many, "Speed, whole requests")[0]
+    assert row["99 % within, s"] == f"{told.seconds:.3f}"
+
+
+def test_an_excused_rule_is_marked_so_in_both_forms() -> None:
+    measured = report(ARMS, seed=1)
+    verdict = judge(POLICY, measured)
+    first = replace(verdict.findings[0], phase=Phase.FAIL, excused=True)
+    verdict = replace(verdict, findings=(first, *verdict.findings[1:]))
+    assert page(measured, verdict).count("FAIL (excused)") == 1
+    assert markdown(measured, verdict).count("**FAIL** (excused)") == 1
 
 
 def test_an_arm_that_was_not_measured_is_refused_by_name() -> None:
