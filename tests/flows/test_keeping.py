@@ -1,0 +1,87 @@
+"""How far a draft may be used goes from the verdict to the pair's manifest and on to the server."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configuration.settings import Settings
+from evaluation.gate import judge
+from evaluation.policy import Policy
+from evaluation.report import Report
+from evaluation.simulation import report
+from evaluation.summary import rows
+from flows import keeping
+from registry.manifest import write_manifest
+from registry.schema import prepare_database
+from registry.store import Store
+from serving.pairs_on_disk import PairsOnDisk
+from speculation.records import Phase, Verdict
+from tests.evaluation.reshaped import with_lengths, without
+from tests.evaluation.test_gate import ARMS
+from tests.evaluation.test_rules_slices import dead_on
+from tests.registry import tiny
+
+SHORT, LONG = 100, 300  # tokens of prompts, in two buckets; the target's context is 512
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "mlflow").mkdir()
+    prepare_database(f"sqlite:///{tmp_path / 'mlflow' / 'mlflow.db'}")
+    return Settings(home=tmp_path)
+
+
+def measured(*, dead_at_long: bool) -> Report:
+    """The candidate beside plain decoding and n-gram; a block's prompts have one length."""
+    found = without(report(ARMS, seed=1, prompts=120), "incumbent")
+    found = with_lengths(found, lambda n: SHORT if n // 4 % 2 else LONG)
+    long = {r.prompt for r in found.requests if r.prompt_tokens == LONG}
+    return dead_on(found, long) if dead_at_long else found
+
+
+def served_context(settings: Settings, found: Report, verdict: Verdict) -> int | None:
+    """Up to where a server drafts with the pair that is registered with this verdict."""
+    target = tiny.target(settings.home / "target")
+    draft = tiny.head(settings.home / "made" / "draft")
+    folder = settings.home / "measured"
+    folder.mkdir()
+    found.write(folder / "report.json")
+    files = keeping.assemble(str(draft), {"folder": str(folder)}, settings.home / "files")
+    plan: dict[str, Any] = {"target": str(target), "parent": None, "version": 1, "why": "it came"}
+    told = {"folder": str(folder), "rows": rows(found)}
+    judged = {"verdict": asdict(verdict)}
+    kept = keeping.register(settings, "line", plan, str(draft), told, judged, files)
+    store = Store(settings.registry_url)
+    pair = store.pair("line", kept["version"])
+    assert pair is not None
+    place = settings.home / "host" / kept["pair_id"]
+    place.mkdir(parents=True)
+    shutil.copytree(files / "draft", place / "draft")
+    write_manifest(store.manifest(pair), place)
+    return PairsOnDisk(place.parent).check(kept["pair_id"], "1", None).arm.context
+
+
+def longest(found: Report) -> int:
+    return max(r.prompt_tokens + r.completion_tokens for r in found.requests)
+
+
+def test_a_server_drafts_no_further_than_the_verdict_found_the_draft_good(
+    settings: Settings,
+) -> None:
+    found = measured(dead_at_long=True)
+    verdict = judge(Policy(prompts=120), found)
+    assert verdict.phase is Phase.PASS
+    assert verdict.context_measured is not None
+    assert verdict.context_measured < LONG < longest(found)
+    assert served_context(settings, found, verdict) == verdict.context_measured
+
+
+def test_a_verdict_of_no_length_leaves_it_at_the_longest_answer(settings: Settings) -> None:
+    found = measured(dead_at_long=False)
+    verdict = Verdict(Phase.FAIL, ())
+    assert served_context(settings, found, verdict) == longest(found) > LONG
