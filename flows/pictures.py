@@ -5,17 +5,40 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
+from prefect import get_run_logger
 from prefect.artifacts import create_image_artifact
 
 LARGEST = 400_000  # bytes; the picture travels inside the artifact, so that it needs no server
 
 
-def show_picture(path: Path | None, *, key: str, description: str | None = None) -> None:
-    """Show a PNG as an artifact of the run; nothing where there is none, or it is too large."""
-    if path is None or not path.is_file() or path.stat().st_size > LARGEST:
-        return
+def show_picture(path: Path | None, *, key: str, description: str | None = None) -> str | None:
+    """Show a PNG as an artifact of the run; returns why it is not shown, None where it is.
+
+    Where there is no picture there is nothing to say.
+    """
+    if path is None or not path.is_file():
+        return None
+    if (size := path.stat().st_size) > LARGEST:
+        why = f"{path} has {size:,} bytes, {LARGEST:,} can be shown here: open the file"
+        get_run_logger().warning("not shown: %s", why)
+        return why
     inside = base64.b64encode(path.read_bytes()).decode("ascii")
     create_image_artifact(f"data:image/png;base64,{inside}", key=key, description=description)
+    return None
+
+
+def show_pictures(folder: Path, *, prefix: str) -> str:
+    """Show every PNG of a folder; returns in Markdown where each is found. Empty without any.
+
+    A Markdown artifact cannot hold them, so it says by this text where they are.
+    """
+    said = []
+    for path in sorted(folder.glob("*.png")):
+        key = f"{prefix}-{path.stem}".lower().replace("_", "-")
+        left_out = show_picture(path, key=key)
+        where = f"artifact `{key}` of this run" if left_out is None else left_out
+        said.append(f"- {path.stem}: {where}")
+    return "\n".join(["", "## Pictures", "", *said, ""]) if said else ""
 
 
 def curves_picture(folder: Path) -> Path | None:

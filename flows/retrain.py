@@ -16,7 +16,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from flows import keeping, making
 from flows.bounds import end_with_worker
 from flows.line import configured, work_folder
-from flows.pictures import curves_picture, show_picture
+from flows.pictures import curves_picture, show_picture, show_pictures
 from flows.progress import reporting
 from flows.steps import alone, digest, file_digest, once
 
@@ -153,9 +153,8 @@ def gate(pairing: str, work: Path, measured: dict[str, Any]) -> dict[str, Any]:
         {"report": measured["digest"], "policy": asdict(line.policy)},
         lambda: making.judge_report(line, measured),
     )
-    for picture in sorted(Path(measured["folder"]).glob("*.png")):
-        show_picture(picture, key=f"measured-{picture.stem}".lower().replace("_", "-"))
-    create_markdown_artifact(judged["page"], key="verdict")
+    pictures = show_pictures(Path(measured["folder"]), prefix="measured")
+    create_markdown_artifact(judged["page"] + pictures, key="verdict")
     return judged
 
 

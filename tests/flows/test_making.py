@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from evaluation.policy import Policy
 from evaluation.report import PairFacts, Report
 from evaluation.samples import question_digest
 from evaluation.simulation import Arm, report
-from flows import making
+from flows import keeping, making
 from flows.lineage import PROMPTS
 from registry.fingerprint import fingerprint_draft
 from speculation.records import Prompt
@@ -80,6 +81,22 @@ def test_what_either_draft_learned_from_is_passed_over_and_the_verdict_says_so(
     said = {finding["rule"]: finding["statement"] for finding in judged["verdict"]["findings"]}
     assert "5 evaluation prompts are among those a draft learned from" in said["prompts_apart"]
     assert "5 evaluation prompts" in (Path(told["folder"]) / "report.html").read_text()
+
+
+def test_both_pages_and_their_pictures_go_with_the_pair(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, told = measured(settings, "ngram", None, monkeypatch)
+    making.judge_report(LINE, told)
+    files = keeping.assemble("ngram", told, tmp_path / "pair")
+    kept = {path.name for path in (files / "report").iterdir()}
+    assert kept == {"report.json", "report.html", "report.md"} | {
+        path.name for path in Path(told["folder"]).glob("*.png")
+    }
+    text = (files / "report" / "report.md").read_text()
+    pictures = re.findall(r"!\[\w+\]\((\S+)\)", text)
+    assert pictures
+    assert set(pictures) <= kept
 
 
 def test_where_nothing_was_learned_from_the_first_are_asked(

@@ -3,9 +3,11 @@ tested in their folders, and all of it together by the tiny demo."""
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from prefect import get_client
@@ -13,8 +15,11 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRun
 
 from configuration.settings import Pairing
 from configuration.writing import write_default
+from evaluation.plots import draw
+from evaluation.simulation import Arm, report
 from flows import keeping, making
 from flows.line import work_folder
+from flows.pictures import LARGEST
 from flows.retrain import retrain
 from flows.steps import PROGRESS, read_json
 
@@ -76,6 +81,14 @@ def scripted(
     monkeypatch.setattr(keeping, "assemble", lambda *_: Path("/pair"))
 
 
+def artifacts(run: UUID | None) -> dict[str, Any]:
+    """What a run shows in Prefect's pages, by key."""
+    assert run is not None
+    with get_client(sync_client=True) as client:
+        of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
+        return {str(found.key): found for found in client.read_artifacts(artifact_filter=of_run)}
+
+
 def test_cut_short_in_every_step_it_goes_on_from_the_last_finished_one(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,11 +139,7 @@ def test_a_run_shows_its_plan_how_far_it_is_its_figures_its_verdict_and_its_outc
 
         monkeypatch.setattr(making, name, step)
     state = retrain("line", RELEASE, return_state=True)
-    run = state.state_details.flow_run_id
-    assert run is not None
-    with get_client(sync_client=True) as client:
-        of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
-        shown = {found.key: found for found in client.read_artifacts(artifact_filter=of_run)}
+    shown = artifacts(state.state_details.flow_run_id)
     assert {key: found.type for key, found in shown.items()} == {
         **{"plan": "markdown", "measured": "table"},
         **{"verdict": "markdown", "outcome": "markdown"},
@@ -144,3 +153,29 @@ def test_a_run_shows_its_plan_how_far_it_is_its_figures_its_verdict_and_its_outc
     assert "candidate" in told["measured"]
     assert "| floor | PASS | good |" in told["verdict"]
     assert told["outcome"] == "**line**: v1 is champion."
+
+
+def test_the_measured_plots_are_shown_and_the_verdict_says_where_each_is(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    measured = report({"candidate": Arm(0.6), "ngram": Arm(0.1)}, seed=1)
+    folder = home / "trial"
+    drawn = draw(measured, folder)
+    large = folder / "slices.png"
+    large.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(LARGEST))
+    monkeypatch.setitem(GIVES, "measure_pair", {**GIVES["measure_pair"], "folder": str(folder)})
+    scripted(monkeypatch, Counter(), breaks=set(), plan=PLAN)
+    state = retrain("line", RELEASE, return_state=True)
+    shown = artifacts(state.state_details.flow_run_id)
+    images = {key: found for key, found in shown.items() if found.type == "image"}
+    assert set(images) == {f"measured-{path.stem}" for path in drawn}
+    for path in drawn:
+        _, inside = str(images[f"measured-{path.stem}"].data).split("base64,")
+        assert b64decode(inside) == path.read_bytes()
+    verdict = str(shown["verdict"].data)
+    assert verdict.startswith(GIVES["judge_report"]["page"])
+    for path in drawn:
+        assert f"- {path.stem}: artifact `measured-{path.stem}` of this run" in verdict
+    left_out = f"{large} has {LARGEST + 8:,} bytes, {LARGEST:,} can be shown here: open the file"
+    assert f"- slices: {left_out}" in verdict
+    assert f"not shown: {left_out}" in caplog.text

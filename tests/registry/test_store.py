@@ -102,6 +102,21 @@ def test_the_versions_page_tells_its_story(store: Store, target: Path, tmp_path:
     assert f"| weights&ensp; | `{fingerprint(target).weights}`&ensp; |" in target_page
 
 
+def test_the_reports_pages_lie_beside_it_as_they_were_written(
+    store: Store, target: Path, tmp_path: Path
+) -> None:
+    files = pair_files(tmp_path / "pair", "ngram")
+    pages = {"report.html": "<!doctype html>\n<h1>PASS</h1>\n", "report.md": "# PASS\n"}
+    for name, text in pages.items():
+        (files / "report" / name).write_text(text)
+    pair = registered(store, target, files, "ngram")
+    listed = {found.path for found in store.client.list_artifacts(pair.run_id, "report")}
+    assert {f"report/{name}" for name in pages} <= listed
+    for name, text in pages.items():
+        found = store.client.download_artifacts(pair.run_id, f"report/{name}", str(tmp_path))
+        assert Path(found).read_text() == text
+
+
 def test_a_pair_is_linked_to_its_data_its_parent_its_environment_and_where_its_target_lives(
     store: Store, target: Path, tmp_path: Path
 ) -> None:
