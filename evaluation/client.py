@@ -22,6 +22,10 @@ from speculation.records import Counts, Prompt
 # bf16 logits tie often enough that the speculative path may rightly choose the third.
 TOP_LOGPROBS = 4
 
+# How many tokens of an answer may have no log-probabilities: the one that ends it, which OpenAI's
+# API leaves out. Paceline's own server gives one entry for every token, that one included.
+UNSEEN_TOKENS = 1
+
 
 class MeasurementError(RuntimeError):
     """The endpoint could not be measured: it died, refused, or reports counts that cannot be."""
@@ -158,7 +162,8 @@ class Client:
             fault = f"it drafted {answer.draft_len} tokens a round, asked were {draft_len}"
         if answer.adapter != prompt.adapter:
             fault = f"it answered by the adapter {answer.adapter}, asked was {prompt.adapter}"
-        if logprobs and len(answer.tokens) > answer.completion_tokens:
+        unseen = answer.completion_tokens - len(answer.tokens)
+        if logprobs and not 0 <= unseen <= UNSEEN_TOKENS:
             fault = f"{len(answer.tokens)} log-probabilities for {answer.completion_tokens} tokens"
         if fault is not None:
             raise MeasurementError(

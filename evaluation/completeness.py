@@ -38,6 +38,7 @@ def _reasons(report: Report, policy: Policy) -> Iterator[str]:
         yield from _of_arm(report, policy, arm)
     yield from _block_times(report)
     yield from _prompt_lengths(report)
+    yield from _answer_lengths(report)
     if any(request.counts.drafted for request in report.of(PLAIN)):
         yield "the arm for plain decoding drafted tokens, so there is no baseline"
     if not any(request.counts.judged for request in report.of(CANDIDATE)):
@@ -84,6 +85,21 @@ def _prompt_lengths(report: Report) -> Iterator[str]:
                 f"prompt {request.prompt!r} has {lengths[request.prompt]} tokens in one answer's "
                 f"usage and {request.prompt_tokens} in another's: what answers is not one target, "
                 "or its usage is not true"
+            )
+
+
+def _answer_lengths(report: Report) -> Iterator[str]:
+    """One text has one number of tokens: a usage that has more of them invents what it accepted."""
+    plain = {(r.prompt, r.temperature): r.completion_tokens for r in report.of(PLAIN)}
+    for request in report.requests:
+        length = plain.get((request.prompt, request.temperature))
+        if request.parity is None or not request.parity.equal or length is None:
+            continue
+        if request.completion_tokens != length:
+            yield (
+                f"{request.arm} answered prompt {request.prompt!r} with plain decoding's very "
+                f"text, which has {length} tokens in plain decoding's usage and "
+                f"{request.completion_tokens} in its own: its usage is not true"
             )
 
 

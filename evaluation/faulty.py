@@ -65,6 +65,22 @@ def fewer_judged(report: Report) -> Report:
     return _each(report, left_out)
 
 
+def consistently(report: Report) -> Report:
+    """Every round has all its tokens accepted, and the usage has as many tokens as that makes: no
+    count contradicts another, and texts and seconds are what they were."""
+
+    def lied(request: RequestFigures) -> RequestFigures:
+        if request.arm != "candidate":
+            return request
+        rounds, positions = request.counts.rounds, len(request.counts.judged_per_position)
+        every = (rounds,) * positions
+        emitted = rounds * (positions + 1) + 1
+        told = Counts(rounds, 1, rounds * positions, emitted, every, every)
+        return replace(request, counts=told, completion_tokens=emitted)
+
+    return replace(report, requests=tuple(map(lied, report.requests)))
+
+
 FAULTY: Mapping[str, Callable[[Report], Report]] = {
     "no data": no_data,
     "one prompt": one_prompt,
@@ -73,6 +89,7 @@ FAULTY: Mapping[str, Callable[[Report], Report]] = {
     "none drafted": none_drafted,
     "lies: accepted": more_accepted,
     "lies: judged": fewer_judged,
+    "lies: consistently": consistently,
 }
 
 

@@ -2,7 +2,9 @@
 
 A request has its own acceptance, drawn around the arm's mean, and every proposed token is accepted
 with that chance until one is not: tokens of one request are correlated, as they are for real. How
-easy a prompt is, all arms share in part. Nothing is measured and nothing judged here.
+easy a prompt is, all arms share in part. To one prompt all arms say the same, so many tokens: where
+an arm's rounds end before that, plain forwards say the rest. Nothing is measured and nothing judged
+here.
 """
 
 from __future__ import annotations
@@ -98,6 +100,7 @@ def report(
     shared = rng.standard_normal(prompts)
     requests: list[RequestFigures] = []
     timed = speed_places(prompts)
+    drawn: dict[str, tuple[list[Counts], list[float]]] = {}
     for name in (*arms, "none"):
         own = rng.standard_normal(prompts)
         luck = np.sqrt(alike) * shared + np.sqrt(1 - alike) * own
@@ -109,13 +112,17 @@ def report(
                 nothing_accepted(count, draft_len) if fact.task == dead else count
                 for fact, count in zip(facts, counts, strict=True)
             ]
+        drawn[name] = counts, [float(rng.uniform(0.95, 1.05)) for _ in timed]
+    drafting = [counts for name, (counts, _) in drawn.items() if name != "none"]
+    lengths = [max(each.emitted for each in answers) for answers in zip(*drafting, strict=True)]
+    for name, (counts, paces) in drawn.items():
         pace = FORWARD_SECONDS * (1.0 if name == "none" else speed)
-        for fact, count in zip(facts, counts, strict=True):
+        whole = [said(count, length) for count, length in zip(counts, lengths, strict=True)]
+        for fact, count in zip(facts, whole, strict=True):
             parity = None if name == "none" else EQUAL
             requests.append(figures("acceptance", name, fact.id, 0, count, pace, parity))
-        for number, place in enumerate(timed):
-            slowed = pace * float(rng.uniform(0.95, 1.05))
-            prompt, count = facts[place].id, counts[place]
+        for number, (place, slower) in enumerate(zip(timed, paces, strict=True)):
+            prompt, count, slowed = facts[place].id, whole[place], pace * slower
             requests.append(figures("speed", name, prompt, number // 2, count, slowed, None))
     return Report(
         conditions((*arms, "none"), prompts, draft_len),
@@ -126,6 +133,14 @@ def report(
         PairFacts(incompatible=()),
         errors=dict.fromkeys((*arms, "none"), 0),
     )
+
+
+def said(counts: Counts, tokens: int) -> Counts:
+    """The same rounds in an answer of so many tokens: what they leave takes plain forwards."""
+    if not counts.rounds:
+        return Counts(plain_forwards=tokens, emitted=tokens)
+    rest = tokens - counts.emitted
+    return replace(counts, plain_forwards=counts.plain_forwards + rest, emitted=tokens)
 
 
 def speed_places(prompts: int) -> list[int]:
@@ -208,7 +223,7 @@ def conditions(arms: Sequence[str], prompts: int, draft_len: int) -> Conditions:
         prompts=prompts,
         speed_prompts=len(speed_places(prompts)),
         draft_len=draft_len,
-        max_tokens=128,
+        max_tokens=ROUNDS * (draft_len + 1) + 1,
         speed_draft_len=None,
         temperatures=(0.0,),
         seed=0,

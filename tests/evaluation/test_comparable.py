@@ -48,7 +48,7 @@ def test_an_incumbent_of_another_report_is_compared_as_if_it_were_an_arm_of_this
         ("prompts_digest", "e" * 64, "prompts dddddddddddd and eeeeeeeeeeee"),
         ("draft_len", 5, "draft length K 4 and 5"),
         ("temperatures", (0.7,), r"temperatures \(0.0,\) and \(0.7,\)"),
-        ("max_tokens", 64, "longest answer 128 and 64"),
+        ("max_tokens", 64, "longest answer 161 and 64"),
         ("seed", 1, "seed 0 and 1"),
         ("engine", "vllm", "engine synthetic and vllm"),
     ],
