@@ -61,6 +61,28 @@ def read_prompts(path: Path | str) -> list[Prompt]:
     return prompts
 
 
+def read_judging_prompts(path: Path | str) -> list[Prompt]:
+    """The prompts that judge a pairing's drafts: as `read_prompts`, of the target alone.
+
+    Raises ConfigurationError naming those that ask for an adapter too: a pairing is served, and so
+    measured, without any.
+    """
+    prompts = read_prompts(path)
+    faults = [
+        Fault(
+            f"prompt {prompt.id!r}",
+            f"the adapter {prompt.adapter!r}",
+            "none, since a pairing is served without adapters",
+            "leave it out, or measure it with `paceline evaluate --adapter NAME=DIR`",
+        )
+        for prompt in prompts
+        if prompt.adapter is not None
+    ]
+    if faults:
+        raise ConfigurationError(str(path), _shown(faults, "prompts for an adapter", "as those"))
+    return prompts
+
+
 def write_prompts(path: Path, prompts: Iterable[Prompt]) -> None:
     """The inverse of `read_prompts`, whole or not at all; fields at their defaults are left out."""
     lines = []
@@ -123,9 +145,11 @@ def _kind(value: object) -> str:
     return "nothing" if value is None else f"a JSON {type(value).__name__}"
 
 
-def _shown(faults: list[Fault]) -> list[Fault]:
+def _shown(
+    faults: list[Fault], what: str = "bad lines", ask: str = "is this a prompts file at all?"
+) -> list[Fault]:
     if len(faults) <= SHOWN_FAULTS:
         return faults
     rest = len(faults) - SHOWN_FAULTS
-    more = Fault(f"and {rest} more", "bad lines", "none", "is this a prompts file at all?")
+    more = Fault(f"and {rest} more", what, "none", ask)
     return [*faults[:SHOWN_FAULTS], more]

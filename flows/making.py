@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from configuration.prompts import read_prompts
+from configuration.prompts import read_judging_prompts, read_prompts
 from configuration.settings import Pairing, Settings
 from flows.child import in_child
 from flows.line import device, store
@@ -33,10 +33,11 @@ def look(
 ) -> dict[str, Any]:
     """What there is to begin with: the target, the old draft and how it does here, the choice.
 
-    Raises as `begin` does.
+    Raises as `begin` does, and ConfigurationError for evaluation prompts that cannot be asked.
     """
     from registry.compatibility import compare
 
+    read_judging_prompts(settings.path(line.evaluation_prompts))  # before anything takes its hours
     plan = begin(settings, pairing, release)
     if line.draft != "head":
         why = "the pairing asks for this kind"
@@ -58,6 +59,14 @@ def look(
             target = Path(plan["target"])
             plan |= {"now": _look_at(settings, line, target, old, work / "look", progress)}
     return {**plan, **_chosen(line, plan, compatible)}
+
+
+def decidable(line: Pairing) -> list[str]:
+    """What the coming measurement will be able to decide, as `paceline evaluate --plan` says it."""
+    from evaluation.plan import plan
+
+    tokens = line.measurement.max_tokens
+    return list(plan(line.policy, draft_len=line.draft_len, answer_tokens=tokens).sentences)
 
 
 def begin(settings: Settings, pairing: str, release: str) -> dict[str, Any]:
@@ -212,7 +221,7 @@ def _judging(settings: Settings, line: Pairing, known: Set[str]) -> tuple[list[P
     from evaluation.samples import question_digest
 
     file = settings.path(line.evaluation_prompts)
-    prompts = read_prompts(file)
+    prompts = read_judging_prompts(file)
     left = [prompt for prompt in prompts if question_digest(prompt) not in known]
     passed_over = len(prompts) - len(left)
     if passed_over and len(left) < line.policy.minimum_prompts:

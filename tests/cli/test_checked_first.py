@@ -49,6 +49,15 @@ def test_retrain_reads_every_prompt_before_it_starts_anything(
     assert not (home / "mlflow").exists()
 
 
+def test_retrain_refuses_prompts_for_an_adapter_before_it_starts_anything(tmp_path: Path) -> None:
+    home = home_of(tmp_path, broken=False)
+    asked = [Prompt("law", ({"role": "user", "content": "fox"},), adapter="law")]
+    write_prompts(home / "prompts" / "evaluation.jsonl", asked)
+    code, told = paceline("retrain", "--pairing", "toy", "--home", home, "--json")
+    assert (code, "the adapter 'law'" in told, "evaluate --adapter" in told) == (2, True, True)
+    assert not (home / "mlflow").exists()
+
+
 def test_a_folder_without_weights_is_no_target_and_no_draft(tmp_path: Path) -> None:
     whole = toy_target_folder(tmp_path / "whole")
     bare = toy_target_folder(tmp_path / "bare")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from configuration.prompts import write_prompts
 from configuration.settings import Pairing, Settings
 from configuration.writing import write_default
 from flows import go_live as flow
@@ -18,6 +19,7 @@ from registry.fingerprint import fingerprint
 from registry.promotion import promote, rollback
 from registry.schema import prepare_database
 from registry.store import Store
+from speculation.records import Prompt
 from tests.registry import tiny
 from tests.registry.conftest import registered
 
@@ -35,6 +37,8 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def home(tmp_path: Path, migrated: Path, monkeypatch: pytest.MonkeyPatch, line: Pairing) -> Store:
     """Release 1 is served by v1, a head; release 2 is announced and nothing made for it."""
     write_default(tmp_path / "paceline.toml", {"line": line})
+    asked = Prompt("1", ({"role": "user", "content": "fox"},))
+    write_prompts(tmp_path / line.evaluation_prompts, [asked])
     monkeypatch.setenv("PACELINE_HOME", str(tmp_path))
     (tmp_path / "mlflow").mkdir()
     shutil.copy(migrated, tmp_path / "mlflow" / "mlflow.db")
@@ -153,7 +157,7 @@ def tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, phase: str, ngram: fl
         made = registered(store, tmp_path / "2", tmp_path / "kept", pairing=pairing)
         return {"version": made.version}
 
-    (tmp_path / "prompts").mkdir()
+    (tmp_path / "prompts").mkdir(exist_ok=True)
     (tmp_path / "prompts" / "evaluation.jsonl").write_text("{}")
     monkeypatch.setattr(making, "measure_pair", measure)
     monkeypatch.setattr(making, "judge_report", judge)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from configuration.faults import ConfigurationError
 from configuration.prompts import write_prompts
 from configuration.settings import Pairing, Settings
 from evaluation.policy import Policy
@@ -97,6 +98,16 @@ def test_both_pages_and_their_pictures_go_with_the_pair(
     pictures = re.findall(r"!\[\w+\]\((\S+)\)", text)
     assert pictures
     assert set(pictures) <= kept
+
+
+def test_a_prompt_for_an_adapter_is_named_before_anything_is_looked_at(settings: Settings) -> None:
+    write_prompts(
+        settings.path(LINE.evaluation_prompts), [*ASKED, replace(ASKED[0], id="law", adapter="law")]
+    )
+    with pytest.raises(
+        ConfigurationError, match="prompt 'law': got the adapter 'law', wanted none"
+    ):
+        making.look(settings, LINE, "line", "a" * 64, settings.home / "work", print)
 
 
 def test_where_nothing_was_learned_from_the_first_are_asked(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from configuration.prompts import write_prompts
 from configuration.settings import Pairing, Settings
 from flows import keeping, making
 from flows.missing import missing
@@ -14,10 +15,12 @@ from registry.fingerprint import fingerprint
 from registry.promotion import promote
 from registry.schema import prepare_database
 from registry.store import Store
+from speculation.records import Prompt
 from tests.registry import tiny
 from tests.registry.conftest import registered
 
 LINE = Pairing(draft="ngram")
+ASKED = Prompt("1", ({"role": "user", "content": "fox"},))
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +36,7 @@ def settings(migrated: Path, tmp_path: Path) -> Settings:
     settings = Settings(home=tmp_path, pairings={"line": LINE})
     (tmp_path / "mlflow").mkdir()
     shutil.copy(migrated, tmp_path / "mlflow" / "mlflow.db")
+    write_prompts(settings.path(LINE.evaluation_prompts), [ASKED])
     target = tiny.target(tmp_path / "targets" / "1")
     store = Store(settings.registry_url)
     for seed in range(2):
