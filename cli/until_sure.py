@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from evaluation.report import Report
     from speculation.records import Verdict
 
-LOOKS = 4  # as evaluation/sequential.py, which is not imported only to print help
+LOOKS, MOST_LOOKS = 4, 8  # as evaluation/sequential.py, not imported only to print help
 
 UntilSure = Annotated[
     bool,
@@ -22,7 +22,14 @@ UntilSure = Annotated[
     ),
 ]
 MostLooks = Annotated[
-    int, typer.Option("--looks", min=1, help="For --until-sure: at most so many looks, evenly.")
+    int,
+    typer.Option(
+        "--looks",
+        min=1,
+        max=MOST_LOOKS,
+        help="For --until-sure: at most so many looks, evenly. Of more than 8 the first has a "
+        "share of alpha that a bootstrap cannot tell.",
+    ),
 ]
 
 

@@ -54,6 +54,11 @@ def up_to(report: Report, most: int) -> Report:
             b for b in report.blocks if (b.temperature, b.concurrency, b.block) not in mixed
         ),
         facts=replace(report.facts, learned=tuple(p for p in report.facts.learned if p in kept)),
+        looks=None
+        if report.looks is None
+        else replace(
+            report.looks, strata=tuple(s for s in report.looks.strata if s.context <= most)
+        ),
     )
 
 

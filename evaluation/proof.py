@@ -22,10 +22,12 @@ from scipy import stats
 from evaluation import rivals
 from evaluation.faulty import FAULTY
 from evaluation.gate import judge
+from evaluation.looks import strata_of
 from evaluation.policy import Policy
 from evaluation.report import Report
 from evaluation.sequential import plan_looks, until_sure
 from evaluation.simulation import Arm, arm_with, report, upto
+from evaluation.slicing import prompt_tokens
 from evaluation.statistics import ratio_difference
 from speculation.records import Phase, Verdict
 
@@ -33,6 +35,7 @@ Rule = Callable[[Policy, Report], Phase]
 Progress = Callable[[int, int, str], None]
 
 PROMPTS = 160  # of a run
+LAST = 40  # of these the task that comes last, where a file is sorted by task
 ACCEPTANCE = 0.55  # alpha-hat of the incumbent, at 4 tokens a round
 CORRELATIONS = (0.02, 0.10, 0.20)
 DIFFERENCES = (-0.10, -0.05, -0.02, 0.0, 0.02, 0.05, 0.10)
@@ -47,13 +50,19 @@ def gate(policy: Policy, measured: Report) -> Phase:
 
 
 def sequential_gate(policy: Policy, measured: Report) -> Phase:
-    """What ships, looking at growing data as `evaluate --until-sure` does."""
+    """What ships, looking at growing data as `evaluate --until-sure` does. Prompts are taken in
+    the order that they have, which `evaluate` mixes."""
     looks = plan_looks(len(measured.prompts) or 1, minimum=policy.minimum_prompts)
 
     def judged(seen: Report) -> Verdict:
         return judge(policy, seen)
 
-    seen = until_sure(lambda look: upto(measured, look.planned[look.number - 1]), judged, looks)
+    seen = until_sure(
+        lambda look: upto(measured, look.planned[look.number - 1]),
+        judged,
+        looks,
+        strata=strata_of(measured.prompts, prompt_tokens(measured)),
+    )
     return seen.verdict.phase
 
 
@@ -75,6 +84,7 @@ class Truth:
     difference: float = 0.0  # of the candidate's alpha-hat from the incumbent's
     correlation: float = 0.10  # within a request
     dead: bool = False  # nothing is accepted on one of two tasks
+    in_order: bool = False  # that task is the last in the file, and all of it follows the other
     faulty: str | None = None  # which figures are no figures (faulty.py)
     wrong: Phase | None = None  # the verdict that would be false; None: only power is of interest
     never: bool = False  # not even as often as alpha
@@ -117,6 +127,7 @@ def truths(correlations: Sequence[float] = CORRELATIONS) -> Iterator[Truth]:
         name = {0.0: "as good", -margin: "at margin"}.get(difference, "apart")
         yield Truth(name, difference, correlation, wrong=wrong.get(difference))
     yield Truth("dead slice", 0.20, dead=True, wrong=Phase.PASS, never=True)
+    yield Truth("dead at the end", 0.20, dead=True, in_order=True, wrong=Phase.PASS, never=True)
     for faulty in FAULTY:
         yield Truth(faulty, 0.10, faulty=faulty, wrong=Phase.PASS, never=True)
 
@@ -133,11 +144,18 @@ def drawn(truth: Truth, seed: int) -> Report:
         seed=seed,
         prompts=PROMPTS,
         draft_len=draft_len,
-        # dead on 20 of 160: just enough to be judged by itself, and easily lost in the mean
-        tasks=(*["docstring"] * (7 if truth.dead else 1), "summary"),
+        tasks=_tasks(truth),
         dead="summary" if truth.dead else None,
     )
     return measured if truth.faulty is None else FAULTY[truth.faulty](measured)
+
+
+def _tasks(truth: Truth) -> tuple[str, ...]:
+    """The tasks of the prompts, over and over."""
+    if truth.in_order:  # not mixed as `evaluate` does, so that looks alone have to hold
+        return (*["docstring"] * (PROMPTS - LAST), *["summary"] * LAST)
+    # dead on 20 of 160: just enough to be judged by itself, and easily lost in the mean
+    return (*["docstring"] * (7 if truth.dead else 1), "summary")
 
 
 def tally(truth: Truth, seeds: Sequence[int], rules: Mapping[str, Rule], policy: Policy) -> Tally:
@@ -244,9 +262,9 @@ def prove(
     runs: int = 200,
     power_runs: int = 100,  # of the truths that no verdict about is false: what is decided of them
     faulty_runs: int = 20,  # there is no chance in most of these
-    cases: Iterable[Truth] | None = None,
-    shipped: Mapping[str, Rule] | None = None,
-    others: Mapping[str, Rule] | None = None,
+    cases: Iterable[Truth] | None = None,  # None: `truths`
+    shipped: Mapping[str, Rule] | None = None,  # None: SHIPPED
+    others: Mapping[str, Rule] | None = None,  # None: RIVALS; {}: none
     policy: Policy | None = None,
     workers: int = 1,
     progress: Progress = lambda done, total, what: None,
@@ -254,10 +272,12 @@ def prove(
     """Judge every case with every rule. The same arguments give the same figures, however many
     processes (`workers`) share the work; rules have to be functions of a module for more than one.
     """
-    ours, theirs = shipped or SHIPPED, others or RIVALS
+    ours = SHIPPED if shipped is None else shipped
+    theirs = RIVALS if others is None else others
     rules, limits = {**ours, **theirs}, policy or Policy(prompts=PROMPTS)
     tallies = [
-        Tally(truth, verdicts={rule: Counter() for rule in rules}) for truth in cases or truths()
+        Tally(truth, verdicts={rule: Counter() for rule in rules})
+        for truth in (truths() if cases is None else cases)
     ]
     work = [
         (place, range(first, min(first + CHUNK, count)))

@@ -26,7 +26,7 @@ from evaluation.samples import (
     prompt_digest,
     question_digest,
 )
-from evaluation.spending import Looks
+from evaluation.spending import Looks, Stratum
 from speculation.records import Counts
 
 FORMAT = "paceline report 2"
@@ -151,6 +151,12 @@ class Report:
             )
         if stored.get("format") != FORMAT:
             raise ReportError(f"got format = {stored.get('format')!r}, wanted {FORMAT!r}")
+        looks = stored.get("looks")
+        if isinstance(looks, Mapping) and "strata" not in looks:
+            raise ReportError(
+                "it was measured until sure by an earlier version, which did not keep what kinds "
+                "of prompts were still to come: measure again"
+            )
         try:
             return cls(
                 Conditions.from_json(stored["conditions"]),
@@ -242,7 +248,10 @@ def report_of(
 
 
 def _looks(stored: Mapping[str, Any] | None) -> Looks | None:
-    return None if stored is None else Looks(stored["number"], tuple(stored["planned"]))
+    if stored is None:
+        return None
+    strata = tuple(Stratum(**each) for each in stored["strata"])
+    return Looks(stored["number"], tuple(stored["planned"]), strata)
 
 
 def _scored(texts: Sequence[tuple[str, str]], *, tokenizer: str) -> list[float]:

@@ -9,6 +9,7 @@ is to pick it out after looking, so that statement is held to Holm over all of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -17,12 +18,13 @@ from evaluation.limits import above, plainly, signed
 from evaluation.policy import Policy
 from evaluation.report import Report
 from evaluation.rules_acceptance import accepted, counts, difference, share
-from evaluation.slicing import Place, slices
+from evaluation.slicing import CONTEXT, Place, ahead, slices
 from evaluation.statistics import holm, p_below
 from speculation.records import Finding, Phase
 
 OTHER = "other"
 RULE = "slice "
+SMALL_MINIMUM = 8  # prompts of which a share's spread is told at all, for what is beyond doubt
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +33,19 @@ class Sliced:
 
     judged: Mapping[str, frozenset[Place]]  # `other` among them where what is small is enough
     small: Mapping[str, int]  # prompts of each that is not judged by itself
+    pooled: int  # prompts of all of these
 
 
 def sliced(report: Report, policy: Policy) -> Sliced:
     """The slices of a report by the policy's minimum, counted in prompts: those are the units."""
+    return _by_size(slices(report), policy)
+
+
+def _by_size(found: Mapping[str, frozenset[Place]], policy: Policy) -> Sliced:
     judged: dict[str, frozenset[Place]] = {}
     small: dict[str, int] = {}
     pooled: set[Place] = set()
-    for name, members in slices(report).items():
+    for name, members in found.items():
         if (size := _prompts(members)) >= policy.slice_minimum:
             judged[name] = members
         else:
@@ -46,38 +53,88 @@ def sliced(report: Report, policy: Policy) -> Sliced:
             pooled |= members
     if _prompts(pooled) >= policy.slice_minimum:
         judged[OTHER] = frozenset(pooled)
-    return Sliced(judged, small)
+    return Sliced(judged, small, _prompts(pooled))
 
 
 def by_slice(report: Report, policy: Policy) -> Iterator[Finding]:
     found = sliced(report, policy)
     findings = [_one(report, policy, name, each) for name, each in found.judged.items()]
     yield from _held_to_holm(findings, policy)
-    yield from _later(report, policy, found)
+    later = list(_later(report, policy, found))
+    yield from later
     if found.small:
+        members = slices(report)
+        told = {name: _one(report, policy, name, members[name]) for name in found.small}
+        enough = [told[name] for name, size in found.small.items() if size >= SMALL_MINIMUM]
+        met = {finding.rule for finding in later}
+        yield from (f for f in _doubtless(findings, enough, found, policy) if f.rule not in met)
         pooled = f"; judged together as `{OTHER}`" if OTHER in found.judged else ""
-        listed = ", ".join(f"{name} ({size})" for name, size in found.small.items())
+        listed = ", ".join(
+            f"{name} ({size}) {_shares(report, members[name])}"
+            for name, size in found.small.items()
+        )
         yield Finding(
             "slices_not_judged",
             Phase.PASS,
-            f"fewer than {policy.slice_minimum} prompts, too few to judge by themselves: "
-            f"{listed}{pooled}",
+            f"fewer than {policy.slice_minimum} prompts, too few to judge by themselves, with the "
+            f"share of the draft's tokens that the target kept: {listed}{pooled}",
         )
 
 
+def _doubtless(
+    judged: list[Finding], small: list[Finding], found: Sliced, policy: Policy
+) -> Iterator[Finding]:
+    """What is too small to be judged and worse all the same, after Holm over all: not waved
+    through, and not rejected for so few prompts."""
+    p_values = [_p_worse(finding, policy) for finding in (*judged, *small)]
+    for finding, adjusted in zip(small, holm(p_values)[len(judged) :], strict=True):
+        if finding.phase is Phase.FAIL and adjusted <= policy.alpha:
+            size = found.small[finding.rule.removeprefix(RULE)]
+            yield replace(
+                finding,
+                phase=Phase.INCONCLUSIVE,
+                statement=f"{finding.statement}; it is worse there (p = {adjusted:.2g} after Holm "
+                f"over {len(p_values)} slices), though only {size} prompts say so: measure more "
+                "of it",
+                more=policy.slice_minimum - size,
+            )
+
+
+def _shares(report: Report, members: frozenset[Place]) -> str:
+    ours = share(counts(report, CANDIDATE, members))
+    if INCUMBENT not in report.arms:
+        return ours
+    return f"{ours} against {share(counts(report, INCUMBENT, members))} of the serving draft's"
+
+
 def _later(report: Report, policy: Policy, found: Sliced) -> Iterator[Finding]:
-    """What is too small at this look, and will not be at the last one, is not waved through now."""
-    if report.looks is None or report.looks.last:
+    """What the last look will judge by itself and this one cannot is not waved through now, were
+    there not one prompt of it yet."""
+    looks = report.looks
+    if looks is None or looks.last:
         return
-    growth = report.looks.planned[-1] / report.looks.planned[report.looks.number - 1]
+    if not looks.strata:
+        yield Finding(
+            "slices_ahead",
+            Phase.INCONCLUSIVE,
+            "this look's report does not say what kinds of prompts are still to come: only all "
+            f"{looks.planned[-1]} prompts can pass",
+        )
+        return
+    least, growth = policy.slice_minimum, looks.planned[-1] / looks.planned[looks.number - 1]
+    coming = dict.fromkeys(_by_size(ahead(report), policy).judged)
     for name, size in found.small.items():
-        if size * growth >= policy.slice_minimum:
+        if name.startswith(CONTEXT) and math.ceil(size * growth) >= least:
+            coming[name] = None  # lengths ahead are estimates, and those seen are none
+    for name in coming:
+        if name not in found.judged:
+            size = found.pooled if name == OTHER else found.small.get(name, 0)
             yield Finding(
                 RULE + name,
                 Phase.INCONCLUSIVE,
                 f"on {name} there are {size} prompts so far: judged by itself at a later look, "
-                f"from {policy.slice_minimum} on",
-                more=policy.slice_minimum - size,
+                f"from {least} on",
+                more=least - size,
             )
 
 
@@ -103,12 +160,7 @@ def _one(report: Report, policy: Policy, name: str, members: frozenset[Place]) -
 
 def _held_to_holm(findings: list[Finding], policy: Policy) -> Iterator[Finding]:
     """Only what is worse after Holm's correction is said to be worse."""
-    p_values = [
-        1.0
-        if f.interval is None or f.threshold is None
-        else p_below(f.interval, f.threshold, alpha=policy.alpha)
-        for f in findings
-    ]
+    p_values = [_p_worse(finding, policy) for finding in findings]
     for finding, adjusted in zip(findings, holm(p_values), strict=True):
         if finding.phase is not Phase.FAIL:
             yield finding
@@ -125,6 +177,12 @@ def _held_to_holm(findings: list[Finding], policy: Policy) -> Iterator[Finding]:
                 statement=f"{finding.statement}; it looks worse, but among {len(findings)} slices "
                 f"one may by chance (p = {adjusted:.2g} after Holm): measure more of it",
             )
+
+
+def _p_worse(finding: Finding, policy: Policy) -> float:
+    if finding.interval is None or finding.threshold is None:
+        return 1.0
+    return p_below(finding.interval, finding.threshold, alpha=policy.alpha)
 
 
 def _prompts(members: frozenset[Place] | set[Place]) -> int:

@@ -27,11 +27,23 @@ FAR = 8.0  # standard deviations; beyond it lies no chance worth counting
 
 
 @dataclass(frozen=True, slots=True)
+class Stratum:
+    """So many of the prompts are alike in all that slices go by."""
+
+    task: str
+    language: str
+    adapter: str
+    context: int  # the bucket of its length in tokens, 0 where that is not known
+    prompts: int
+
+
+@dataclass(frozen=True, slots=True)
 class Looks:
     """Which look at growing data this is, of those that were planned before the first one."""
 
     number: int  # from 1
     planned: tuple[int, ...]  # prompts at each look
+    strata: tuple[Stratum, ...] = ()  # of all prompts that the looks are to reach; (): not known
 
     def __post_init__(self) -> None:
         rising = all(a < b for a, b in zip((0, *self.planned), self.planned, strict=False))

@@ -14,15 +14,17 @@ from typer.testing import CliRunner, Result
 import flows.looking
 import flows.trial
 import registry.compatibility
+from cli import until_sure as until_sure_options
 from cli.exits import Exit
 from cli.main import app
 from configuration.prompts import write_prompts
 from configuration.settings import Pairing, Serving
 from evaluation.gate import judge
+from evaluation.looks import strata_of
 from evaluation.policy import Policy
 from evaluation.report import PairFacts, Report
 from evaluation.samples import question_digest
-from evaluation.sequential import Outcome, plan_looks, until_sure
+from evaluation.sequential import MOST_LOOKS, Outcome, plan_looks, until_sure
 from evaluation.simulation import Arm, report, upto
 from flows.lineage import PROMPTS
 from registry.fingerprint import fingerprint_draft
@@ -55,6 +57,29 @@ def test_prompts_that_a_draft_learned_from_are_counted(
     assert ("2 of 5 prompts are among those that a draft learned from" in done.output) == (
         learned == 2
     )
+
+
+def test_a_question_that_is_asked_again_is_left_out_and_a_draft_without_record_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def trial(target: Path, arms: Any, prompts: list[Prompt], *_: Any, **__: Any) -> None:
+        asked.extend(prompt.id for prompt in prompts)
+        raise ValueError("far enough")
+
+    monkeypatch.setattr(flows.trial, "run_trial", trial)
+    monkeypatch.setattr(registry.compatibility, "compare", lambda *_: SimpleNamespace(ok=True))
+    content = f"{ASKED[1].messages[0]['content']} \n"
+    again = replace(ASKED[1], id="again", messages=({"role": "user", "content": content},))
+    elsewhere = replace(ASKED[1], id="law", adapter="law")
+    write_prompts(tmp_path / "asked.jsonl", [*ASKED, again, elsewhere])
+    target, draft = tiny.target(tmp_path / "target"), tiny.head(tmp_path / "made" / "draft")
+    options = ["--draft", draft, "--prompts", tmp_path / "asked.jsonl", "--out", tmp_path / "out"]
+    done = CliRunner().invoke(app, ["evaluate", str(target), *map(str, options)])
+    assert asked == [*(prompt.id for prompt in ASKED), "law"], "of another adapter it is another"
+    assert "1 of 7 prompts ask what one before them asks" in done.output
+    assert "what the candidate was trained on is not on record" in done.output
 
 
 def test_a_load_that_the_policy_wants_a_gain_at_has_to_be_measured(
@@ -177,6 +202,7 @@ def test_until_sure_ends_with_the_verdict_and_tells_every_look(
             lambda look: upto(whole, look.planned[look.number - 1]),
             lambda measured: judge(policy, measured),
             plan_looks(120, minimum=policy.minimum_prompts, looks=looks),
+            strata=strata_of(whole.prompts, {}),
             seen=seen,
         )
         given[3].mkdir()
@@ -200,3 +226,13 @@ def test_until_sure_ends_with_the_verdict_and_tells_every_look(
     )
     again = CliRunner().invoke(app, ["gate", str(tmp_path / "out" / "report.json"), "--json"])
     assert again.exit_code == code
+
+
+def test_more_looks_than_can_be_told_apart_are_refused(tmp_path: Path) -> None:
+    assert until_sure_options.MOST_LOOKS == MOST_LOOKS
+    write_prompts(tmp_path / "asked.jsonl", ASKED)
+    options = ["--draft", "ngram", "--prompts", tmp_path / "asked.jsonl", "--out", tmp_path / "out"]
+    target = tiny.target(tmp_path / "target")
+    done = CliRunner().invoke(app, ["evaluate", str(target), *map(str, options), "--looks", "9"])
+    assert done.exit_code == 2
+    assert "less than or equal to 8" in " ".join(done.output.split())

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from evaluation.faulty import FAULTY
 from evaluation.policy import Policy
-from evaluation.proof import RIVALS, SHIPPED, Proof, Truth, prove, truths
+from evaluation.proof import (
+    PROMPTS,
+    RIVALS,
+    SHIPPED,
+    Proof,
+    Truth,
+    drawn,
+    prove,
+    sequential_gate,
+    truths,
+)
 from evaluation.report import Report
 from evaluation.simulation import Arm, report, upto
 from speculation.records import Phase
@@ -34,7 +45,7 @@ def test_rules_that_others_use_are_caught(short: Proof, rival: str) -> None:
 
 def test_nothing_that_is_no_figure_ever_passes(short: Proof) -> None:
     faulty = [each for each in short.tallies if each.truth.never]
-    assert len(faulty) == 9
+    assert len(faulty) == 2 + len(FAULTY)  # and what is dead on a slice, mixed and in order
     for each in faulty:
         for rule in SHIPPED:
             assert each.verdicts[rule][Phase.PASS] == 0, each.truth
@@ -85,6 +96,17 @@ def test_the_same_proof_has_the_same_figures_however_it_is_shared_out() -> None:
         return [(t.truth, dict(t.verdicts), sorted(t.estimates)) for t in found.tallies]
 
     assert told(1) == told(2)
+
+
+def test_a_proof_may_have_no_rivals() -> None:
+    found = prove(runs=1, cases=APART[:1], shipped={"never sure": never_sure}, others={})
+    assert found.rivals == ()
+
+
+def test_looks_do_not_pass_what_is_dead_on_the_task_at_the_end_of_the_file() -> None:
+    truth = next(each for each in truths() if each.in_order)
+    for seed in range(3):
+        assert sequential_gate(Policy(prompts=PROMPTS), drawn(truth, seed)) is Phase.FAIL
 
 
 def test_what_had_been_measured_earlier_is_a_report_of_its_own() -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
+from evaluation.capping import up_to
 from evaluation.gate import judge
 from evaluation.parity import Parity
 from evaluation.policy import Policy
 from evaluation.report import Report
 from evaluation.rules_slices import sliced
 from evaluation.simulation import Arm, nothing_accepted, report
-from evaluation.spending import Looks
+from evaluation.spending import Looks, Stratum
 from evaluation.telling import next_steps, sentence
 from speculation.records import Phase
 from tests.evaluation.reshaped import changed, with_lengths, with_prompts
@@ -92,6 +94,37 @@ def test_slices_too_small_to_judge_are_named() -> None:
     assert "other" not in found.statement
 
 
+@pytest.mark.parametrize("incumbent", [True, False], ids=["against another", "alone"])
+def test_what_is_dead_on_a_slice_too_small_to_judge_is_not_waved_through(incumbent: bool) -> None:
+    arms = ARMS if incumbent else {"candidate": GOOD, "ngram": NGRAM}
+    measured = with_prompts(
+        report(arms, seed=1, prompts=120),
+        lambda n, p: replace(p, task="dead" if n < 19 else "few" if n < 24 else "rest"),
+    )
+    dead = {prompt.id for prompt in measured.prompts[:19]}
+    verdict = judge(replace(POLICY, slice_minimum=30), dead_on(measured, dead))
+    found = finding(verdict, "slice task dead")
+    assert found.phase is Phase.INCONCLUSIVE
+    assert "only 19 prompts say so: measure more of it" in found.statement
+    assert found.more == 11
+    listed = finding(verdict, "slices_not_judged").statement
+    assert "task dead (19) 0.000" in listed
+    assert ("task dead (19) 0.000 against 0.409 of the" in listed) == incumbent
+    assert "Add evaluation prompts of task dead" in " ".join(next_steps(verdict))
+    whole = judge(replace(POLICY, slice_minimum=30), measured)
+    assert whole.phase is Phase.PASS, "nothing is held against a small slice that does well"
+    assert "task few (5)" in finding(whole, "slices_not_judged").statement
+
+
+def test_of_fewer_than_eight_prompts_no_slice_is_worse_beyond_doubt() -> None:
+    measured = with_prompts(
+        report(ARMS, seed=1, prompts=120), lambda n, p: replace(p, task="dead" if n < 7 else "rest")
+    )
+    verdict = judge(POLICY, dead_on(measured, {prompt.id for prompt in measured.prompts[:7]}))
+    assert verdict.phase is Phase.PASS
+    assert "task dead (7) 0.000 against" in finding(verdict, "slices_not_judged").statement
+
+
 def test_small_slices_are_judged_together_where_that_is_enough() -> None:
     small = [f"t{n % 6}" for n in range(60)]
     measured = report(ARMS, seed=1, prompts=120, tasks=(*small, *["big"] * 60))
@@ -131,14 +164,68 @@ def test_what_one_slice_shows_by_chance_among_many_is_not_called_worse() -> None
     assert "among 20 slices one may by chance" in second.statement
 
 
+def early(measured: Report, whole: Mapping[str, int], *, context: int = 256) -> Report:
+    """A first look of 40 at 160 prompts, which hold so many of each task."""
+    strata = tuple(Stratum(task, "en", "none", context, n) for task, n in whole.items())
+    return replace(measured, looks=Looks(1, (40, 160), strata))
+
+
 def test_at_an_early_look_a_slice_that_a_later_one_will_judge_is_not_waved_through() -> None:
     measured = report(ARMS, seed=1, prompts=40, tasks=("a", "b", "c", "d"))
-    early, late = (
-        replace(measured, looks=Looks(n, (40, 160)[:planned])) for n, planned in ((1, 2), (1, 1))
-    )
-    assert judge(POLICY, late).phase is Phase.PASS
-    verdict = judge(POLICY, early)
+    last = replace(measured, looks=Looks(1, (40,)))
+    assert judge(POLICY, last).phase is Phase.PASS
+    verdict = judge(POLICY, early(measured, dict.fromkeys("abcd", 40)))
     found = finding(verdict, "slice task a")
     assert (found.phase, verdict.phase) == (Phase.INCONCLUSIVE, Phase.INCONCLUSIVE)
     assert found.more == 10
     assert "later look" in found.statement
+
+
+@pytest.mark.parametrize(
+    ("tasks", "whole", "waits"),
+    [
+        (("a",), {"a": 100, "b": 60}, "slice task b"),  # not met yet
+        (("a", *["b"] * 9), {"a": 25, "b": 135}, "slice task a"),  # 4 of 40, which grow by more
+        (("a",), {"a": 130, **{f"t{n}": 5 for n in range(6)}}, "slice other"),  # of small ones
+    ],
+    ids=["not met yet", "comes later", "small ones together"],
+)
+def test_what_an_early_look_has_hardly_met_keeps_the_verdict_open(
+    tasks: tuple[str, ...], whole: dict[str, int], waits: str
+) -> None:
+    measured = report(ARMS, seed=1, prompts=40, tasks=tasks)
+    waiting = {
+        f.rule: f.phase
+        for f in judge(POLICY, early(measured, whole)).findings
+        if f.more is not None
+    }
+    assert waiting[waits] is Phase.INCONCLUSIVE
+    assert [rule for rule in waiting if rule.startswith("slice")] == [waits]
+
+
+def test_what_no_look_will_judge_by_itself_keeps_none_open() -> None:
+    measured = report(ARMS, seed=1, prompts=40, tasks=("a", *["b"] * 9))
+    verdict = judge(POLICY, early(measured, {"a": 15, "b": 145}))
+    assert not [f for f in verdict.findings if f.rule == "slice task a"]
+    assert "task a (4)" in finding(verdict, "slices_not_judged").statement
+
+
+def test_long_contexts_that_are_still_to_come_keep_the_verdict_open() -> None:
+    """As estimated beforehand, and as the share of those met says where the estimate is short."""
+    measured = report(ARMS, seed=1, prompts=40)
+    short = early(measured, {"docstring": 130})
+    assert short.looks is not None
+    rest = Stratum("docstring", "en", "none", 1024, 30)
+    ahead = replace(short, looks=replace(short.looks, strata=(*short.looks.strata, rest)))
+    met = early(with_lengths(measured, lambda n: 800 if n % 8 == 0 else 200), {"docstring": 160})
+    for each in (ahead, met):
+        found = finding(judge(POLICY, each), "slice context up to 1024")
+        assert found.phase is Phase.INCONCLUSIVE
+    only_short = judge(POLICY, up_to(ahead, 256))  # as a cap of the context would leave it
+    assert not [f for f in only_short.findings if f.rule.startswith("slice context")]
+
+
+def test_an_early_look_that_does_not_say_what_is_to_come_passes_nothing() -> None:
+    verdict = judge(POLICY, early(report(ARMS, seed=1, prompts=40), {}))
+    assert verdict.phase is Phase.INCONCLUSIVE
+    assert "still to come" in finding(verdict, "slices_ahead").statement

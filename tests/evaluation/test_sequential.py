@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evaluation.client import MeasurementError
+from evaluation.client import Answer, MeasurementError
 from evaluation.gate import judge
+from evaluation.looks import mixed, strata_of
 from evaluation.measure import measure
 from evaluation.policy import Policy
-from evaluation.report import PairFacts, Report, report_of
-from evaluation.samples import Measurement
-from evaluation.sequential import joined, plan_looks, until_sure
-from evaluation.simulation import Arm, arm_with, report, request_counts, upto
+from evaluation.report import PairFacts, Report, ReportError, report_of
+from evaluation.samples import Measurement, Sample, SpeedBlock
+from evaluation.sequential import joined, plan_looks, slowed_between, until_sure
+from evaluation.simulation import Arm, arm_with, conditions, report, request_counts, upto
 from evaluation.spending import Looks
 from evaluation.statistics import ratio_difference
-from speculation.records import Finding, Phase, Prompt, Verdict
+from speculation.records import Counts, Finding, Phase, Prompt, Verdict
 from tests.evaluation.fake_endpoint import Fake, serving
 
 POLICY = Policy(prompts=160)
@@ -90,6 +91,7 @@ def settled(phase: Phase) -> Verdict:
 
 
 WHOLE = report({"candidate": Arm(0.6), "ngram": Arm(0.2)}, seed=1, prompts=64)
+STRATA = strata_of(WHOLE.prompts, {})
 
 
 def seen_at(look: Looks) -> Report:
@@ -98,10 +100,10 @@ def seen_at(look: Looks) -> Report:
 
 def test_looking_ends_with_the_first_conclusive_verdict_and_the_report_says_which_look() -> None:
     told = iter([Phase.INCONCLUSIVE, Phase.FAIL, Phase.PASS])
-    found = until_sure(seen_at, lambda measured: settled(next(told)), (20, 40, 64))
+    found = until_sure(seen_at, lambda measured: settled(next(told)), (20, 40, 64), strata=STRATA)
     assert found.verdict.phase is Phase.FAIL
     assert [v.phase for v in found.verdicts] == [Phase.INCONCLUSIVE, Phase.FAIL]
-    assert found.report.looks == Looks(2, (20, 40, 64))
+    assert found.report.looks == Looks(2, (20, 40, 64), STRATA)
     assert len(found.report.prompts) == 40
 
 
@@ -111,6 +113,7 @@ def test_at_the_end_of_the_budget_it_stays_open() -> None:
         seen_at,
         lambda measured: settled(Phase.INCONCLUSIVE),
         (20, 40, 64),
+        strata=STRATA,
         seen=lambda measured, verdict: seen.append(len(measured.prompts)),
     )
     assert found.verdict.phase is Phase.INCONCLUSIVE
@@ -123,7 +126,7 @@ def test_what_was_cut_short_is_not_looked_at_again() -> None:
     def cut(look: Looks) -> Report:
         return replace(seen_at(look), incomplete="the endpoint died")
 
-    found = until_sure(cut, lambda measured: judge(POLICY, measured), (20, 40, 64))
+    found = until_sure(cut, lambda measured: judge(POLICY, measured), (20, 40, 64), strata=STRATA)
     assert len(found.verdicts) == 1
     assert "the endpoint died" in found.verdict.sentence
 
@@ -135,7 +138,13 @@ def test_no_look_comes_before_a_verdict_is_possible() -> None:
         with pytest.raises(ValueError, match="wanted at least one of each"):
             plan_looks(**{"prompts": 10, "minimum": 20, **impossible})
     with pytest.raises(ValueError, match="no looks"):
-        until_sure(seen_at, lambda measured: settled(Phase.PASS), ())
+        until_sure(seen_at, lambda measured: settled(Phase.PASS), (), strata=STRATA)
+
+
+def test_more_looks_than_a_bootstrap_can_tell_are_refused() -> None:
+    assert len(plan_looks(640, minimum=20, looks=8)) == 8
+    with pytest.raises(ValueError, match="got 9 looks, wanted at most 8"):
+        plan_looks(640, minimum=20, looks=9)
 
 
 def test_a_stored_look_is_judged_the_same_again_and_stricter_than_a_single_one(
@@ -143,10 +152,15 @@ def test_a_stored_look_is_judged_the_same_again_and_stricter_than_a_single_one(
 ) -> None:
     arms = {"candidate": Arm(0.60), "incumbent": Arm(0.585), "ngram": Arm(0.15)}
     part = upto(report(arms, seed=3, prompts=160), 120)
-    looked = replace(part, looks=Looks(3, (40, 80, 120, 160)))
+    looked = replace(part, looks=Looks(3, (40, 80, 120, 160), strata_of(part.prompts, {})))
     looked.write(tmp_path / "report.json")
     stored = Report.read(tmp_path / "report.json")
+    assert stored.looks == looked.looks
     assert judge(POLICY, stored) == judge(POLICY, looked)
+    earlier = looked.as_json()
+    del earlier["looks"]["strata"]
+    with pytest.raises(ReportError, match="measured until sure by an earlier version"):
+        Report.from_json(earlier)
     rule = "acceptance_over_incumbent"
     wide, narrow = (
         next(f.interval for f in judge(POLICY, each).findings if f.rule == rule)
@@ -190,7 +204,9 @@ def test_on_an_endpoint_a_clear_case_ends_early_and_batches_are_one_measurement(
         return report_of(joined(parts), facts=PairFacts(incompatible=()))
 
     with serving(fake):
-        found = until_sure(grown, lambda measured: judge(policy, measured), looks)
+        found = until_sure(
+            grown, lambda measured: judge(policy, measured), looks, strata=strata_of(PROMPTS, {})
+        )
     assert found.verdict.phase is Phase.PASS, found.verdict.sentence
     assert len(found.verdicts) < len(looks)
     measured = found.report
@@ -212,3 +228,58 @@ def test_batches_of_different_things_are_not_joined(tmp_path: Path) -> None:
     cut = joined([first, replace(first, errors={"none": 2}, incomplete="it died")])
     assert cut.incomplete == "it died"
     assert cut.errors["none"] == 2
+
+
+def paced(seconds: float, count: int) -> Measurement:
+    """A batch whose blocks of plain decoding take so long each, and nothing else in it."""
+    answer = Answer("p", "r", "none", 0, "", "stop", (), Counts(), 5, 0, 100, 1.0, 0.0, 0.0, 1.0)
+    blocks = tuple(SpeedBlock("none", 0.0, 1, number, seconds) for number in range(count))
+    timed = tuple(Sample("speed", "none", f"q{n}", 0.0, 1, n, answer) for n in range(count))
+    return Measurement(conditions(("none",), count, 4), (), timed, blocks)
+
+
+@pytest.mark.parametrize(
+    ("batches", "slow"),
+    [
+        ([(1.0, 4), (2.0, 4)], True),  # too few in either to tell by itself
+        ([(1.0, 12), (1.0, 12), (1.0, 12), (2.0, 12)], True),  # a half would hide it
+        ([(1.0, 4), (1.2, 4), (1.3, 4)], False),
+        ([(1.0, 4), (3.0, 3)], False),  # too few to tell
+        ([(2.0, 8), (1.0, 8)], False),  # it became faster
+    ],
+    ids=["small batches", "the last of four", "drift", "few", "faster"],
+)
+def test_a_machine_that_is_another_one_in_a_later_batch_is_named(
+    batches: list[tuple[float, int]], slow: bool
+) -> None:
+    parts = [paced(seconds, count) for seconds, count in batches]
+    found = joined(parts).incomplete
+    assert (found is not None) == slow
+    assert found is None or "the endpoint slowed down" in found
+    assert set(slowed_between(parts)) == ({(0.0, 1)} if slow else set())
+
+
+def test_of_a_sorted_file_every_look_holds_its_share_of_each_kind() -> None:
+    asked = [
+        replace(
+            PROMPTS[0],
+            id=f"p{n}",
+            task="b" if n >= 100 else "a",
+            language="zh" if n >= 140 else "en",
+            adapter="law" if n < 40 else None,
+        )
+        for n in range(160)
+    ]
+    tokens = {prompt.id: 900 if n % 100 >= 80 else 90 for n, prompt in enumerate(asked)}
+    order = mixed(asked, tokens)
+    assert sorted(p.id for p in order) == sorted(p.id for p in asked)
+    assert mixed(asked[::-1], tokens) == order  # so that a run that was cut short goes on
+    whole = strata_of(asked, tokens)
+    assert sum(each.prompts for each in whole) == 160
+    for look in (40, 80, 120):
+        held = {replace(s, prompts=0): s.prompts for s in strata_of(order[:look], tokens)}
+        for each in whole:
+            seen = held.get(replace(each, prompts=0), 0)
+            assert abs(seen - each.prompts * look / 160) <= 2, each
+    alike = [int(p.id[1:]) for p in order if p.task == "a" and p.adapter is None]
+    assert abs(float(stats.spearmanr(range(60), alike).statistic)) < 0.5  # nothing of the file's

@@ -12,15 +12,20 @@ import pytest
 
 from configuration.settings import Pairing
 from evaluation.gate import judge
+from evaluation.looks import mixed, strata_of
 from evaluation.measure import measure
 from evaluation.policy import Policy
 from evaluation.report import PairFacts, Report
 from evaluation.samples import Measurement
+from evaluation.spending import Looks
 from flows import looking
-from speculation.records import Phase, Prompt
+from speculation.records import Phase, Prompt, Verdict
 from tests.evaluation.fake_endpoint import Fake, serving
 
-PROMPTS = [Prompt(f"q{n}", ({"role": "user", "content": f"question {n}"},)) for n in range(48)]
+PROMPTS = [  # in file order by task
+    Prompt(f"q{n}", ({"role": "user", "content": f"question {n}"},), task="b" if n > 7 else "a")
+    for n in range(48)
+]
 POLICY = Policy(prompts=48)
 ARMS = {"candidate": "head", "incumbent": "old", "ngram": "ngram", "none": "none"}
 
@@ -60,7 +65,8 @@ def test_a_clear_case_needs_a_part_of_the_budget_and_is_judged_the_same_when_rea
     def server(*_: Any, **__: Any) -> Iterator[OnFake]:
         yield trial
 
-    facts = PairFacts(incompatible=(), learned=("q47",))  # which the first look does not meet
+    late = mixed(PROMPTS, {})[-1].id
+    facts = PairFacts(incompatible=(), learned=(late,))  # which the first look does not meet
     monkeypatch.setattr(looking, "trial_server", server)
     monkeypatch.setattr(looking, "pair_facts", lambda *_, **__: facts)
     seen: list[int] = []
@@ -82,3 +88,48 @@ def test_a_clear_case_needs_a_part_of_the_budget_and_is_judged_the_same_when_rea
     assert seen == [24]
     assert trial.asked == [(24, looking.speed_prompts(POLICY, 24), 0)]
     assert stored.facts.learned == ()
+    assert [p.id for p in stored.prompts] == [p.id for p in mixed(PROMPTS, {})[:24]]
+    assert [p.task for p in stored.prompts].count("a") == 4
+    assert stored.looks == Looks(1, (24, 48), strata_of(PROMPTS, {}))
+
+
+@pytest.mark.slow
+def test_where_a_later_batch_is_slower_speed_is_measured_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each batch has four blocks, too few to tell by itself; together they are not of one machine,
+    and going on from their journals has to lead somewhere."""
+    fake = Fake({"candidate": 0.4, "incumbent": 0.4, "ngram": 0.05}, delay_seconds=0.0)
+
+    @contextmanager
+    def server(*_: Any, **__: Any) -> Iterator[OnFake]:
+        yield OnFake(fake)
+
+    monkeypatch.setattr(looking, "trial_server", server)
+    monkeypatch.setattr(looking, "pair_facts", lambda *_, **__: PairFacts(incompatible=()))
+    monkeypatch.setattr(looking, "speed_prompts", lambda policy, prompts: prompts // 3)
+
+    def seen(report: Report, verdict: Verdict) -> None:
+        fake.forward_seconds = 0.06
+
+    def run() -> Report:
+        with serving(fake):
+            return looking.run_until_sure(
+                tmp_path,
+                ARMS,
+                PROMPTS,
+                tmp_path,
+                line=Pairing(),
+                policy=POLICY,
+                looks=2,
+                seen=seen,
+                progress=lambda done, total, what: None,
+            ).report
+
+    cut = run()
+    assert cut.incomplete is not None
+    assert "the endpoint slowed down" in cut.incomplete
+    whole = run()
+    assert whole.incomplete is None
+    assert len(whole.prompts) == 48
+    assert len(whole.blocks) == len(cut.blocks)
