@@ -125,7 +125,12 @@ def measure(
         )
         with Journal(journal, asdict(conditions)) as lines:
             stored = Stored(lines)
-            asking = Asking(sleep=client.pause, failed=stored.failed, most=consecutive_errors)
+            asking = Asking(
+                sleep=client.pause,
+                failed=stored.failed,
+                gone=stored.gone,
+                most=consecutive_errors,
+            )
             run = Run(conditions, client, stored, ask, asking, clock, progress)
             incomplete = run.everything(batched, blocks)
             return stored.measurement(conditions, prompts, batched, blocks, incomplete)

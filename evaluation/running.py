@@ -94,6 +94,7 @@ class Run:
                 if keep:
                     self._finish(asked[answered], answer)
         except BaseException:  # Ctrl-C as well: the pool below waits for what is in flight
+            self.asking.end("the measurement was given up")
             self.client.abort()  # ends it
             raise
         finally:

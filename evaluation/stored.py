@@ -1,14 +1,14 @@
 """What a measurement has so far, read from its journal and written through to it.
 
-Four kinds of lines: a sample, the time of a block of the speed runs, a failed request, and that the
-blocks of one kind so far are void. Of two lines of one thing the later one counts. Knows what lines
-mean; the journal knows how they lie.
+Five kinds of lines: a sample, the time of a block of the speed runs, a failed request, how many of
+those failed because the endpoint was gone, and that the blocks of one kind so far are void. Of two
+lines of one thing the later one counts. Knows what lines mean; the journal knows how they lie.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from evaluation.journal import Journal
@@ -25,6 +25,7 @@ from evaluation.work import Block, Work
 from speculation.records import Prompt
 
 BLOCK, ERROR, VOID = "block seconds", "error", "void"  # `run` of the lines that are no samples
+GONE = "endpoint gone"  # the same; earlier journals have none
 
 
 class Stored:
@@ -41,6 +42,8 @@ class Stored:
                 self.blocks[block.key] = block
             elif line["run"] == ERROR:
                 self.errors[line["arm"]] += 1
+            elif line["run"] == GONE:  # what is asked again did not fail by itself
+                self.errors.subtract(line["errors"])
             elif line["run"] == VOID:
                 kind = line["temperature"], line["concurrency"]
                 kept = self.blocks.values()
@@ -64,6 +67,11 @@ class Stored:
     def failed(self, arm: str, why: str) -> None:
         self._journal.add({"run": ERROR, "arm": arm, "why": why})
         self.errors[arm] += 1
+
+    def gone(self, failures: Mapping[str, int]) -> None:
+        """So many of the failures of each arm ended this run. They count in it, and no longer for
+        whoever goes on from this journal."""
+        self._journal.add({"run": GONE, "errors": dict(failures)})
 
     def measurement(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,80 @@ def test_another_endpoint_finishes_what_a_failing_one_began(tmp_path: Path) -> N
     assert whole.incomplete is None
     assert set(cut.samples) <= set(whole.samples)
     assert len(whole.samples) == 3 * 24 + 3 * 16
+
+
+@pytest.mark.parametrize(("fails", "concurrency"), [(dies, 1), (dies, 4), (refuses, 4)])
+def test_an_endpoint_that_is_gone_is_no_fault_of_the_requests_that_another_answers(
+    fails: Callable[[Fake, AbstractContextManager[Fake]], dict[str, Any]],
+    concurrency: int,
+    tmp_path: Path,
+) -> None:
+    for _ in range(2):  # it may happen again
+        fake = Fake(KNOWS)
+        server = serving(fake)
+        with server:
+            cut = measured(fake, tmp_path, concurrency=concurrency, **fails(fake, server))
+        assert cut.errors["candidate"] + cut.errors["ngram"] + cut.errors["none"] >= 4
+    with serving(Fake(KNOWS)) as well:
+        report = reported(measured(well, tmp_path, concurrency=concurrency))
+    assert sum(report.errors.values()) == 0
+    verdict = judge(POLICY, report)
+    assert verdict.phase is Phase.PASS, verdict.sentence
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_what_a_living_endpoint_failed_stays_counted_when_it_is_gone_later(
+    concurrency: int, tmp_path: Path
+) -> None:
+    fake = Fake(KNOWS, fail_every=10)
+    with serving(fake):
+        end = at(120, lambda: setattr(fake, "refuse_after", 0))  # two calls an answer
+        cut = measured(fake, tmp_path, concurrency=concurrency, progress=end)
+    assert cut.incomplete is not None
+    with serving(Fake(KNOWS)) as well:
+        report = reported(measured(well, tmp_path, concurrency=concurrency))
+    assert 5 <= sum(report.errors.values()) <= 7  # a tenth of what was asked before the end
+    verdict = judge(POLICY, report)
+    assert verdict.phase is Phase.INCONCLUSIVE
+    assert "error_limit" in verdict.sentence
+
+
+def test_what_is_given_up_while_it_is_in_flight_did_not_fail() -> None:
+    told: list[str] = []
+    asking = Asking(sleep=lambda seconds: None, failed=lambda arm, why: told.append(arm))
+
+    def aborted() -> int:
+        asking.end("given up")
+        raise MeasurementError("the connection was closed")
+
+    with pytest.raises(EndedError, match="given up"):
+        asking("candidate", aborted)
+    assert told == []
+
+
+def test_a_failure_after_which_a_later_request_was_answered_is_not_of_the_end() -> None:
+    """A server that drains answers what it began, which does not show that it still lives."""
+    gone: list[Mapping[str, int]] = []
+    asking = Asking(sleep=lambda seconds: None, gone=gone.append, most=2)
+
+    def fails() -> int:
+        raise MeasurementError("gone")
+
+    def fails_first() -> int:
+        once.append(1)
+        if len(once) == 1:
+            raise MeasurementError("a hiccup")
+        return 1
+
+    def outlives_the_end() -> int:
+        with pytest.raises(EndedError):
+            asking("candidate", fails)
+        return 1
+
+    once: list[int] = []
+    assert asking("none", fails_first) == 1
+    assert asking("ngram", outlives_the_end) == 1
+    assert gone == [{"candidate": 2}]
 
 
 def test_a_failure_now_and_then_is_asked_again_and_counted(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_killed_measurement_goes_on_where_it_was(tmp_path: Path) -> None:
         assert report_of(measured(fake, journal, FEW)) == again
         assert fake.answered == total - kept + GREETINGS + WARM_UP + GREETINGS
     assert again.incomplete is None
-    assert sum(again.errors.values()) >= 4  # those that the dying one failed are not forgotten
+    assert sum(again.errors.values()) == 0  # that the endpoint was gone is no fault of requests
 
 
 def test_a_block_of_the_speed_runs_that_was_cut_in_two_is_measured_as_a_whole(
