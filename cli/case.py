@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.exits import Exit
+from cli.measuring_alone import measuring_alone
 from cli.models import measured_draft
 from cli.output import Json, emit, figure, progress_bars, table
 
@@ -69,7 +70,7 @@ def case(
 
         target = unpack(out / "target")
     arms = {"candidate": draft} if draft not in (None, "ngram") else {}
-    with progress_bars() as progress:
+    with measuring_alone(out), progress_bars() as progress:
         report = run_trial(
             target,
             {**arms, "ngram": "ngram", "none": "none"},

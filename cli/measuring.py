@@ -13,6 +13,7 @@ import typer
 from cli.exits import Exit
 from cli.home import DEFAULT_HOME, HomeFolder, settings_of
 from cli.measured import figure_lines, figures
+from cli.measuring_alone import measuring_alone
 from cli.models import Target, measured_draft
 from cli.output import Json, emit, progress_bars
 from cli.planning import Earlier, PlanOnly, PolicyFile, as_object, planned
@@ -169,7 +170,7 @@ def evaluate(
     )
     serving = Serving(max_slots=max_slots, max_context=max_context)
     adapters = folders(named(adapter or (), "--adapter", "NAME=DIR, such as law=lora/law"))
-    with progress_bars() as progress:
+    with measuring_alone(out), progress_bars() as progress:
         if until_sure:
             report = run_until_sure(
                 target,
