@@ -76,8 +76,8 @@ def _of_arm(arm: ArmSummary) -> list[str]:
     """What of one arm no column holds. Intervals hold the truth nine times in ten."""
     said = []
     if any(arm.hazards):
-        by_position = ", ".join("-" if h is None else _interval(h, digits=2) for h in arm.hazards)
-        said.append(f"{arm.arm}: acceptance {_interval(arm.acceptance)}; by position {by_position}")
+        by_position = ", ".join("-" if h is None else _share(h, digits=2) for h in arm.hazards)
+        said.append(f"{arm.arm}: acceptance {_share(arm.acceptance)}; by position {by_position}")
     said += map(_texts, arm.texts)
     if arm.rouge_l_difference is not None:
         difference = _interval(arm.rouge_l_difference, sign=True)
@@ -89,8 +89,8 @@ def _texts(texts: TextFigures) -> str:
     """ROUGE-L beside its baseline, and where the answers part from plain decoding's."""
     said = (
         f"{texts.arm}, temperature {texts.temperature:g}: {texts.equal} of {texts.answers} answers "
-        f"are plain decoding's, ROUGE-L to them {_interval(texts.rouge_l)}, of plain decoding to "
-        f"itself {_interval(texts.rouge_l_baseline)}"
+        f"are plain decoding's, ROUGE-L to them {_share(texts.rouge_l)}, of plain decoding to "
+        f"itself {_share(texts.rouge_l_baseline)}"
     )
     if texts.first_divergence is not None and texts.median_divergence is not None:
         said += (
@@ -115,6 +115,12 @@ def _predicted(speed: SpeedFigures) -> str | None:
         f"time that makes {guess.end_to_end_speedup:.2f} of whole requests, and it was "
         f"{speed.speedup.estimate:.2f}"
     )
+
+
+def _share(interval: Interval | None, *, digits: int = 3) -> str:
+    from evaluation.limits import possible
+
+    return _interval(possible(interval), digits=digits)
 
 
 def _interval(interval: Interval | None, *, sign: bool = False, digits: int = 3) -> str:

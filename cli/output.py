@@ -18,6 +18,8 @@ from typing import IO, Annotated, Any
 
 import typer
 
+from configuration.prompts import CONTROL
+
 Progress = Callable[[int, int, str], None]  # done, total, what is being done
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else there.")]
 
@@ -82,6 +84,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and value != value or value in (float("inf"), float("-inf")):
         return None
     return value
+
+
+def visible(text: str) -> str:
+    """Text of files and servers on one line: what would steer a terminal is shown as its escape."""
+    return CONTROL.sub(lambda found: ascii(found.group())[1:-1], text)
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:

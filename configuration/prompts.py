@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ KEYS = ("id", "messages", "reference", "task", "language", "adapter")
 DEFAULTED = ("task", "language", "adapter")
 ROLES = ("system", "user", "assistant", "tool")
 EXAMPLE = '{"id": "1", "messages": [{"role": "user", "content": "…"}]}'
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")  # bidi too
 SHOWN_FAULTS = 20  # a file of another format has a fault on every line
 
 
@@ -135,6 +137,10 @@ def _prompt(line: bytes, key: str) -> Prompt:
     for name in ("reference", "task", "language", "adapter"):
         if entry.get(name) is not None and not isinstance(entry[name], str):
             raise wrong(f"{name} = {_kind(entry[name])}", "a string", "mend or remove it")
+    for name in ("id", *DEFAULTED):
+        if CONTROL.search(entry.get(name) or ""):
+            got = f"{name} = {entry[name]!r} with a control character"
+            raise wrong(got, "text of one line", "take it out: names are shown on terminals")
     given: Mapping[str, str] = {
         k: entry[k] for k in ("task", "language", "adapter") if entry.get(k)
     }

@@ -31,8 +31,9 @@ def _reasons(report: Report, policy: Policy) -> Iterator[str]:
     have, missing = len(report.prompts), policy.minimum_prompts - len(report.prompts)
     if missing > 0:
         yield (
-            f"{have} prompts were measured and no statistic can be trusted below "
-            f"{policy.minimum_prompts}: {missing} more are needed"
+            f"{have} prompt{' was' if have == 1 else 's were'} measured and no statistic can be "
+            f"trusted below {policy.minimum_prompts}: {missing} more "
+            f"{'is' if missing == 1 else 'are'} needed"
         )
     for arm in report.arms:
         yield from _of_arm(report, policy, arm)

@@ -7,6 +7,7 @@ other, INCONCLUSIVE when it spans it or is not known. Knows intervals; not what 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TypeGuard
 
 from evaluation.policy import Policy
@@ -89,9 +90,20 @@ def spanning(
     ending = (
         f"it lies on the limit, which no number of {unit} resolves"
         if more is None
-        else f"the interval spans the limit: about {more} more {unit} would decide"
+        else f"the interval spans the limit: about {more} more {_plural(unit, more)} would decide"
     )
     return Finding(rule, Phase.INCONCLUSIVE, f"{told}; {ending}", interval, limit, more)
+
+
+def _plural(unit: str, number: int) -> str:
+    return unit.replace("prompts", "prompt", 1) if number == 1 else unit
+
+
+def possible(interval: Interval | None) -> Interval | None:
+    """The interval of a share as people are shown it, within 0 to 1; it is judged as it is."""
+    if interval is None:
+        return None
+    return replace(interval, low=max(0.0, interval.low), high=min(1.0, interval.high))
 
 
 def plainly(interval: Interval | None) -> str:

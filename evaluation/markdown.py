@@ -38,7 +38,7 @@ def _rules(rules: Iterable[Rule]) -> str:
         ("verdict", "rule", "estimate", "interval", "limit", "what was found"),
         (
             (
-                f"**{rule.phase}**{' (excused)' if rule.finding.excused else ''}",
+                f"**{rule.mark}**{' (excused)' if rule.finding.excused else ''}",
                 _text(rule.name),
                 rule.estimate,
                 rule.interval,

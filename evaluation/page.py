@@ -111,7 +111,7 @@ def _rules(rules: Iterable[Rule]) -> str:
         )
     )
     body = "".join(
-        f'<tr><td class="wide"><b class="{rule.phase}">{rule.phase}'
+        f'<tr><td class="wide"><b class="{rule.mark}">{rule.mark}'
         f"{' (excused)' if rule.finding.excused else ''}</b></td>"
         f'<td class="wide"><span class="name">{escape(rule.name)}</span>'
         f"{_text(rule.statement)}</td>"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from evaluation.completeness import CANDIDATE, INCUMBENT, NGRAM
-from evaluation.limits import above, below, plainly, signed
+from evaluation.limits import above, below, plainly, possible, signed
 from evaluation.policy import Policy
 from evaluation.report import Report
 from evaluation.slicing import Place
@@ -44,7 +44,7 @@ def _against_incumbent(report: Report, policy: Policy) -> Finding:
 def _floor(report: Report, policy: Policy) -> Finding:
     interval = accepted(counts(report, CANDIDATE), policy.alpha)
     told = (
-        f"the target kept {plainly(interval)} of the tokens it judged, and below "
+        f"the target kept {plainly(possible(interval))} of the tokens it judged, and below "
         f"{policy.acceptance_floor:g} a draft is not worth its memory"
     )
     return above("acceptance_floor", told, interval, policy.acceptance_floor, policy)

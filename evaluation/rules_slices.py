@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from evaluation.completeness import CANDIDATE, INCUMBENT
-from evaluation.limits import above, plainly, signed
+from evaluation.limits import above, plainly, possible, signed
 from evaluation.policy import Policy
 from evaluation.report import Report
 from evaluation.rules_acceptance import accepted, counts, difference, share
@@ -152,8 +152,8 @@ def _one(report: Report, policy: Policy, name: str, members: frozenset[Place]) -
         interval = accepted(ours, policy.alpha)
         limit = max(0.0, policy.acceptance_floor - policy.slice_margin)
         told = (
-            f"on {name} the target kept {plainly(interval)} of the tokens it judged, and it has to "
-            f"be above {limit:g}"
+            f"on {name} the target kept {plainly(possible(interval))} of the tokens it judged, and "
+            f"it has to be above {limit:g}"
         )
     return above(RULE + name, told, interval, limit, policy, unit=f"prompts of {name}")
 

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from evaluation.limits import possible
 from evaluation.report import Report
+from evaluation.rules_slices import RULE as SLICE
 from evaluation.summary import ArmSummary, summarise
-from evaluation.telling import next_steps, sentence
+from evaluation.telling import mark, next_steps, sentence
 from speculation.records import Finding, Interval, Phase, Verdict
 
 UNKNOWN = "–"
@@ -34,6 +36,7 @@ class Rule:
 
     name: str
     phase: Phase
+    mark: str
     statement: str
     estimate: str
     interval: str
@@ -77,9 +80,13 @@ def _ordered(verdict: Verdict) -> Sequence[Finding]:
 
 def _rule(finding: Finding) -> Rule:
     known = finding.interval
+    of_slice = finding.rule.startswith(SLICE) and (finding.threshold or 0) > 0  # a share, that is
+    if of_slice or finding.rule == "acceptance_floor":
+        known = possible(known)
     return Rule(
         finding.rule.replace("_", " "),
         finding.phase,
+        mark(finding),
         finding.statement,
         UNKNOWN if known is None else f"{known.estimate:.3f}",
         UNKNOWN if known is None else f"{known.low:.3f} to {known.high:.3f}",
@@ -100,8 +107,8 @@ def _arms(arms: Sequence[ArmSummary]) -> Table:
                 told.arm,
                 str(told.requests),
                 str(told.errors),
-                _interval(told.acceptance, 3),
-                _interval(told.acceptance_rate, 3),
+                _interval(possible(told.acceptance), 3),
+                _interval(possible(told.acceptance_rate), 3),
                 _interval(told.acceptance_length, 2),
                 _interval(told.forwards_per_request, 1),
                 _value(told.correlation, 3),
@@ -122,7 +129,7 @@ def _positions(arms: Sequence[ArmSummary]) -> Table:
         tuple(
             (
                 told.arm,
-                *(_interval(hazard, 3) for hazard in told.hazards),
+                *(_interval(possible(hazard), 3) for hazard in told.hazards),
                 *(UNKNOWN for _ in range(width - len(told.hazards))),
             )
             for told in drafting
@@ -207,8 +214,8 @@ def _texts(arms: Sequence[ArmSummary]) -> Table:
                 told.arm,
                 f"{texts.temperature:g}",
                 f"{texts.equal} of {texts.answers}",
-                _interval(texts.rouge_l, 3),
-                _interval(texts.rouge_l_baseline, 3),
+                _interval(possible(texts.rouge_l), 3),
+                _interval(possible(texts.rouge_l_baseline), 3),
                 *references,
             )
             for texts in told.texts

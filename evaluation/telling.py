@@ -21,6 +21,7 @@ MEANS = {  # how a rule's name begins, and what its failure means
     "the draft",
     "compatible": "it was made for other tokens than the target's",
 }
+UNJUDGED = ("_not_judged", "_not_measured", "_unknown")  # how a rule's name ends
 SLOWER = "it makes answers slower"
 
 
@@ -32,6 +33,12 @@ def sentence(verdict: Verdict) -> str:
         failed = [f for f in verdict.findings if f.phase is Phase.FAIL and not f.excused]
         return f"The new draft may not serve: {_joined(map(_meaning, failed))}."
     return f"Not decided, so what serves now stays: {_open(verdict)}."
+
+
+def mark(finding: Finding) -> str:
+    """The phase as people are shown it: what nobody judged holds nothing up, and passed nothing."""
+    unjudged = finding.phase is Phase.PASS and finding.rule.endswith(UNJUDGED)
+    return "not judged" if unjudged else str(finding.phase)
 
 
 def next_steps(verdict: Verdict) -> tuple[str, ...]:
@@ -49,9 +56,11 @@ def next_steps(verdict: Verdict) -> tuple[str, ...]:
             if step not in steps:
                 steps.append(step)
     if more := more_prompts(verdict):
+        settled = "" if not _on_limit(verdict) else f", which decides {_joined(_spanning(verdict))}"
         steps.insert(
             0,
-            f"Measure about {more} more prompts, {_so_far(verdict) + more} in all: add them to the "
+            f"Measure about {more} more prompt{'s' if more > 1 else ''}, "
+            f"{_so_far(verdict) + more} in all{settled}: add them to the "
             "pairing's `evaluation_prompts` and raise `prompts` in its `policy` table, or hand "
             "them to `paceline evaluate --prompts`.",
         )
@@ -59,11 +68,25 @@ def next_steps(verdict: Verdict) -> tuple[str, ...]:
 
 
 def more_prompts(verdict: Verdict) -> int | None:
-    """Prompts beyond those measured that would probably decide every rule that is open."""
-    open_rules = [f for f in verdict.findings if f.phase is Phase.INCONCLUSIVE and not f.excused]
-    if verdict.phase is not Phase.INCONCLUSIVE or any(f.more is None for f in open_rules):
+    """Prompts beyond those measured that would probably decide every open rule that any number of
+    them decides."""
+    if verdict.phase is not Phase.INCONCLUSIVE:
         return None
-    return max((f.more or 0 for f in open_rules), default=0) or None
+    return max((f.more or 0 for f in _undecided(verdict)), default=0) or None
+
+
+def _undecided(verdict: Verdict) -> list[Finding]:
+    return [f for f in verdict.findings if f.phase is Phase.INCONCLUSIVE and not f.excused]
+
+
+def _spanning(verdict: Verdict) -> list[str]:
+    """Open rules that more prompts would decide."""
+    return [f.rule.replace("_", " ") for f in _undecided(verdict) if f.more is not None]
+
+
+def _on_limit(verdict: Verdict) -> list[str]:
+    """Open rules that no number of prompts would."""
+    return [f.rule.replace("_", " ") for f in _undecided(verdict) if f.more is None]
 
 
 def _so_far(verdict: Verdict) -> int:
@@ -112,11 +135,16 @@ def _open(verdict: Verdict) -> str:
         None,
     ):
         return reason
-    names = [f.rule for f in verdict.findings if f.phase is Phase.INCONCLUSIVE and not f.excused]
-    rules = _joined([name.replace("_", " ") for name in names])
+    told = []
     if more := more_prompts(verdict):
-        return f"too little was measured to tell ({rules}), and about {more} more prompts would do"
-    return f"what was measured lies on the limit ({rules})"
+        told.append(
+            f"too little was measured to tell ({_joined(_spanning(verdict))}), and about {more} "
+            f"more prompt{'s' if more > 1 else ''} would do"
+        )
+    if on_limit := _on_limit(verdict):
+        lies = f"what was measured lies on the limit ({_joined(on_limit)})"
+        told.append(f"{lies}, where no number of prompts decides" if told else lies)
+    return "; ".join(told)
 
 
 def _meaning(finding: Finding) -> str:
@@ -142,6 +170,11 @@ def _watch(verdict: Verdict) -> Iterable[str]:
             "Some kinds of prompts were too few to judge by themselves; more of them among the "
             "evaluation prompts would say how it does there."
         )
+    if any(f.rule == "prompts_apart_unknown" for f in verdict.findings):
+        yield (
+            "Nobody knows whether these prompts are among those that it was trained on; a fresh "
+            "set of them would tell more."
+        )
     if excused := [f.rule for f in verdict.findings if f.excused]:
         yield f"Excused by the policy, and worth a look: {_joined(excused)}."
 
@@ -164,6 +197,8 @@ REMEDIES = {
     "from what was measured.",
     "compatible": "`paceline check TARGET DRAFT` names the first token that differs; make the "
     "draft for this target.",
+    "prompts_apart_unknown": "Put the draft's training on record: measure it where it was made, "
+    "with its prompts.json beside it, or let the policy do without (`training_on_record`).",
     "prompts_apart": "Judge on other questions than those it learned from: change "
     "`evaluation_prompts` or `train_prompts`.",
     "acceptance_over_incumbent": "Keep what serves. To do better, train on more of the target's "

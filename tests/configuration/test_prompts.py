@@ -48,6 +48,10 @@ def test_blank_lines_are_passed_over(tmp_path: Path) -> None:
         (json.dumps({**GOOD, "id": "b", "reference": 1}), "reference = a JSON int"),
         (json.dumps({**GOOD, "id": "b", "prompt": "x"}), "the key 'prompt'"),
         (json.dumps(GOOD), "the id 'a' of line 1 again"),
+        (json.dumps({**GOOD, "id": "b\x1b[2J"}), r"id = 'b\x1b[2J' with a control character"),
+        (json.dumps({**GOOD, "id": "b", "task": "t\n  PASS"}), r"task = 't\n  PASS' with"),
+        (json.dumps({**GOOD, "id": "b", "language": "e\u202en"}), r"language = 'e\u202en' with"),
+        (json.dumps({**GOOD, "id": "b", "adapter": "x\u009b1A"}), r"adapter = 'x\x9b1A' with"),
     ],
 )
 def test_a_bad_line_is_named_by_its_number(tmp_path: Path, line: str, got: str) -> None:
