@@ -65,7 +65,7 @@ def docstring_prompts(target: Path) -> dict[str, Sequence[Prompt]]:
     """
     from tokenizers import Tokenizer
 
-    from evaluation.samples import question_digest
+    from evaluation.samples import is_known
     from flows.lineage import learned
 
     tokenizer = Tokenizer.from_file(str(target / "tokenizer.json"))
@@ -80,8 +80,8 @@ def docstring_prompts(target: Path) -> dict[str, Sequence[Prompt]]:
     entries = list(fitting())
     random.Random(0).shuffle(entries)
     seen, held_out = apart(entries)
-    known = learned(str(EXAMPLES / "draft"))
-    unseen = [p for p in map(_prompt, held_out) if question_digest(p) not in known]
+    known = learned(str(EXAMPLES / "draft")) or frozenset()
+    unseen = [p for p in map(_prompt, held_out) if not is_known(p, known)]
     return {
         "train": [_prompt(entry) for entry in seen[:TRAIN]],
         "traffic": unseen[:TRAFFIC],

@@ -15,7 +15,7 @@ from cli.home import DEFAULT_HOME, HomeFolder, settings_of
 from cli.measured import figure_lines, figures
 from cli.measuring_alone import measuring_alone
 from cli.models import Target, measured_draft
-from cli.output import Json, emit, progress_bars
+from cli.output import Json, emit, progress_bars, visible
 from cli.planning import Earlier, PlanOnly, PolicyFile, as_object, planned
 from cli.servers import folders, named
 from cli.until_sure import LOOKS, MostLooks, UntilSure, looked
@@ -116,13 +116,20 @@ def evaluate(
     from evaluation.page import write
     from evaluation.plan import plan
     from evaluation.policy import Policy
-    from evaluation.samples import question_digest
+    from evaluation.samples import asked_once, is_known
     from flows.lineage import learned
     from flows.looking import run_until_sure
     from flows.trial import run_trial
     from registry.compatibility import compare
 
-    asked = read_prompts(prompts)[:count]
+    given = read_prompts(prompts)
+    asked = asked_once(given)[:count]
+    if repeats := len(given) - len(asked_once(given)):
+        print(
+            f"{repeats} of {len(given)} prompts ask what one before them asks, which tells nothing "
+            "new: they are left out",
+            file=sys.stderr,
+        )
     limits = Policy() if policy_file is None else read_policy(policy_file)
     policy = replace(limits, prompts=len(asked))
     loads = tuple(speed_concurrency or (1,))
@@ -140,8 +147,15 @@ def evaluate(
         if not answer.ok:
             emit({"arm": name, **_plain(answer)}, [f"the {name} cannot serve:", *answer.reasons])
             raise typer.Exit(Exit.NO)
-    known = learned(draft) | learned(incumbent or "none")
-    if met := tuple(prompt.id for prompt in asked if question_digest(prompt) in known):
+    taught = {name: learned(kind) for name, kind in arms.items()}
+    for name in [name for name, hashes in taught.items() if hashes is None]:
+        print(
+            f"what the {name} was trained on is not on record beside it: if these prompts are "
+            "among it, its acceptance flatters it",
+            file=sys.stderr,
+        )
+    known = frozenset[str]().union(*(hashes or () for hashes in taught.values()))
+    if met := tuple(prompt.id for prompt in asked if is_known(prompt, known)):
         print(
             f"{len(met)} of {len(asked)} prompts are among those that a draft learned from, on "
             "which it is better than on any other: leave them out to judge it",
@@ -202,11 +216,13 @@ def evaluate(
     measured = figures(report)
     ending = [f"report: {out / 'report.json'}, to read: {shown}"]
     if report.incomplete is not None:
-        ending.append(f"measuring ended early: {report.incomplete}; the same command goes on")
+        ending.append(
+            f"measuring ended early: {visible(report.incomplete)}; the same command goes on"
+        )
     sure = {"phase": verdict.phase, "looks": report.looks} if until_sure else {}
     emit(
         {"report": out / "report.json", "page": shown, **sure, **measured},
-        [*figure_lines(measured), *([verdict.headline] if sure else []), *ending],
+        [*figure_lines(measured), *([visible(verdict.headline)] if sure else []), *ending],
     )
     if report.incomplete is not None:
         raise typer.Exit(Exit.INCONCLUSIVE)
@@ -261,7 +277,10 @@ def gate(
     told, steps = sentence(verdict), next_steps(verdict)
     emit(
         {**asdict(verdict), "report": measured.digest, "sentence": told, "next": steps},
-        [str(verdict.phase), told, *findings(verdict), "Next:", *(f"  {step}" for step in steps)],
+        [
+            *(str(verdict.phase), visible(told), *findings(verdict)),
+            *("Next:", *(visible(f"  {step}") for step in steps)),
+        ],
     )
     raise typer.Exit(PHASES[str(verdict.phase)])
 
@@ -271,8 +290,11 @@ PHASES = {"PASS": Exit.YES, "FAIL": Exit.NO, "INCONCLUSIVE": Exit.INCONCLUSIVE}
 
 def findings(verdict: Verdict) -> list[str]:
     """A line for each rule."""
+    from evaluation.telling import mark
+
     return [
-        f"  {finding.phase:12} {finding.rule}: {finding.statement}" for finding in verdict.findings
+        visible(f"  {mark(finding):12} {finding.rule}: {finding.statement}")
+        for finding in verdict.findings
     ]
 
 

@@ -76,6 +76,7 @@ def beside(report: Report, other: Report) -> Report:
         facts=replace(
             report.facts,
             learned=tuple(dict.fromkeys((*report.facts.learned, *other.facts.learned))),
+            unknown=(*report.facts.unknown, *((INCUMBENT,) if arm in other.facts.unknown else ())),
         ),
     )
 

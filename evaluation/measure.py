@@ -27,6 +27,7 @@ from evaluation.samples import (
     Conditions,
     Measurement,
     prompts_digest,
+    question_digest,
 )
 from evaluation.stored import Stored
 from evaluation.version import code_version
@@ -146,6 +147,14 @@ def _check(
         raise ValueError("got no prompts, wanted at least one: nothing can be measured")
     if len({prompt.id for prompt in prompts}) < len(prompts):
         raise ValueError("two prompts have the same id, wanted every id once")
+    first: dict[tuple[str, str | None], str] = {}
+    for prompt in prompts:
+        before = first.setdefault((question_digest(prompt), prompt.adapter), prompt.id)
+        if before != prompt.id:
+            raise ValueError(
+                f"prompts {before!r} and {prompt.id!r} ask the same question, wanted each once: "
+                "asked again it is no independent prompt, and intervals would be too narrow"
+            )
     if PLAIN not in arms or len(set(arms)) < len(arms) or not set(arms) <= set(ARMS):
         raise ValueError(
             f"got arms {', '.join(arms) or '(none)'}; wanted some of {', '.join(ARMS)}, each "

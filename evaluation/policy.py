@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 TIMED_SHARE = 4  # of so many prompts one is timed, since one at a time is slow
+WIDEST = 0.5  # of shares: a wider margin would forgive a draft, or a server, that is half dead
+WIDEST_GAP = 5.0  # nats: a token that plain decoding holds for e^5 = 148 times likelier is an error
 TIMED_AT_LEAST = 16  # 8 blocks of two: of fewer nobody can tell a machine that slows down
 
 
@@ -24,6 +26,9 @@ class Policy:
     prompts: int = 256  # per arm; a ROUGE-L margin of 0.01 needs 215 at a spread of 0.05
     minimum_prompts: int = 20  # below it no statistic of this gate has its stated error rate
     alpha: float = 0.05  # chance of a wrong PASS, and of a wrong FAIL, of each rule
+
+    # Whose training is not on record may have learned from the prompts that judge it.
+    training_on_record: bool = False  # demanded? A draft from elsewhere has none, and may be good
 
     # Acceptance (alpha-hat, at one fixed draft length).
     acceptance_margin: float = 0.02  # how much worse than the incumbent is still the same
@@ -57,8 +62,8 @@ class Policy:
             ("prompts", "at least 1", self.prompts >= 1),
             ("minimum_prompts", "at least 2", self.minimum_prompts >= 2),
             ("alpha", "above 0, below 0.5", 0 < self.alpha < 0.5),
-            ("acceptance_margin", "0 to 1", 0 <= self.acceptance_margin <= 1),
-            ("acceptance_floor", "0 to 1", 0 <= self.acceptance_floor <= 1),
+            ("acceptance_margin", f"0 to {WIDEST}", 0 <= self.acceptance_margin <= WIDEST),
+            ("acceptance_floor", "0 to 1, which none is above", 0 <= self.acceptance_floor < 1),
             ("forwards_over_ngram", "above 0", self.forwards_over_ngram > 0),
             (
                 "must_gain",
@@ -70,13 +75,13 @@ class Policy:
             ("first_token_over_plain", "above 0", self.first_token_over_plain > 0),
             ("p95_over_plain", "above 0", self.p95_over_plain > 0),
             ("p99_over_plain", "above 0", self.p99_over_plain > 0),
-            ("parity_gap", "0 or more", self.parity_gap >= 0),
-            ("rouge_l_margin", "0 to 1", 0 <= self.rouge_l_margin <= 1),
-            ("slice_margin", "0 to 1", 0 <= self.slice_margin <= 1),
+            ("parity_gap", f"0 to {WIDEST_GAP} nats", 0 <= self.parity_gap <= WIDEST_GAP),
+            ("rouge_l_margin", f"0 to {WIDEST}", 0 <= self.rouge_l_margin <= WIDEST),
+            ("slice_margin", f"0 to {WIDEST}", 0 <= self.slice_margin <= WIDEST),
             ("slice_minimum", "at least 2", self.slice_minimum >= 2),
             ("failure_limit", "0 or more", self.failure_limit >= 0),
             ("inconclusive_limit", "0 or more", self.inconclusive_limit >= 0),
-            ("error_limit", "0 to 1", 0 <= self.error_limit <= 1),
+            ("error_limit", f"0 to {WIDEST}", 0 <= self.error_limit <= WIDEST),
         ):
             if not right:
                 raise PolicyError(f"policy: {name} = {getattr(self, name)!r}, wanted {wanted}")

@@ -91,6 +91,7 @@ class PairFacts:
     incompatible: tuple[str, ...] | None = None  # reasons; None: nobody looked; (): compatible
     learned: tuple[str, ...] = ()  # ids of measured prompts that a draft had learned from
     passed_over: int = 0  # prompts left out since a draft had learned from them
+    unknown: tuple[str, ...] = ()  # arms whose draft's training is not on record
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> PairFacts:
@@ -99,6 +100,7 @@ class PairFacts:
             None if reasons is None else tuple(reasons),
             tuple(stored["learned"]),
             stored["passed_over"],
+            tuple(stored.get("unknown", ())),
         )
 
 
@@ -302,5 +304,10 @@ def _canonical(content: Mapping[str, Any]) -> bytes:
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    """A record as JSON has it. `asdict` does the same, ten times slower: it copies deeply."""
-    return {name: getattr(record, name) for name in record.__slots__}
+    """A record as JSON has it. `asdict` does the same, ten times slower: it copies deeply.
+
+    What an earlier version did not know is left out where it is empty, so that the digest of what
+    that one wrote stays.
+    """
+    later = ("unknown",) if isinstance(record, PairFacts) and not record.unknown else ()
+    return {name: getattr(record, name) for name in record.__slots__ if name not in later}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evaluation.completeness import unmeasurable
+from evaluation.completeness import CANDIDATE, unmeasurable
 from evaluation.policy import Policy
 from evaluation.report import Report
 from evaluation.spending import told as told_look
@@ -21,7 +21,7 @@ def evidence(report: Report, policy: Policy, *, alpha: float) -> Iterator[Findin
     """`policy` as it is applied, `alpha` as it was configured: a look at growing data has less."""
     yield _measured(report, policy, alpha)
     yield _compatible(report)
-    yield _apart(report)
+    yield _apart(report, policy)
 
 
 def _measured(report: Report, policy: Policy, alpha: float) -> Finding:
@@ -55,11 +55,11 @@ def _compatible(report: Report) -> Finding:
     return Finding(rule, Phase.PASS, "the draft fits the target, token by token")
 
 
-def _apart(report: Report) -> Finding:
+def _apart(report: Report, policy: Policy) -> Finding:
     """A draft is better on what it learned than on anything else, so that judges nothing.
 
     INCONCLUSIVE and not FAIL: it is the measurement that is at fault, and how good the draft is
-    elsewhere stays unknown.
+    elsewhere stays unknown. What is not on record is not claimed.
     """
     rule, facts = "prompts_apart", report.facts
     if facts.learned:
@@ -77,6 +77,16 @@ def _apart(report: Report) -> Finding:
         if facts.passed_over
         else ""
     )
+    if facts.unknown:
+        whose = "new draft" if CANDIDATE in facts.unknown else "serving draft"
+        if len(facts.unknown) > 1:
+            whose = "new draft or the serving one"
+        return Finding(
+            f"{rule}_unknown",
+            Phase.INCONCLUSIVE if policy.training_on_record else Phase.PASS,
+            f"nobody can tell whether the {whose} learned from these prompts, since its training "
+            f"is not on record beside it: if it did, its acceptance here flatters it{left_out}",
+        )
     return Finding(rule, Phase.PASS, f"no draft learned from any of these prompts{left_out}")
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -107,12 +108,38 @@ def prompt_digest(prompt: Prompt) -> str:
 
 
 def question_digest(prompt: Prompt) -> str:
-    """sha256 of what is asked alone: one question has one, whatever its answer is compared with.
+    """sha256 of what is asked alone, whatever its answer is compared with: one question has one,
+    however its spaces, line breaks and accents are written.
 
     By it a draft's lineage tells whether a question was learned from.
     """
-    content = [dict(message) for message in prompt.messages]
+    return _asked(prompt, _normal)
+
+
+def is_known(prompt: Prompt, known: Set[str]) -> bool:
+    """Whether what is asked is one of the questions with these hashes.
+
+    A lineage of an earlier version holds hashes of questions as they were written: such a one is
+    known as it is, and with space put around it.
+    """
+    return not known.isdisjoint(_asked(prompt, form) for form in (_normal, str, str.strip))
+
+
+def asked_once(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """Without those that ask the same adapter a question again: asked twice it is no second one."""
+    first: dict[tuple[str, str | None], Prompt] = {}
+    for prompt in prompts:
+        first.setdefault((question_digest(prompt), prompt.adapter), prompt)
+    return list(first.values())
+
+
+def _asked(prompt: Prompt, form: Callable[[str], str]) -> str:
+    content = [{**message, "content": form(message["content"])} for message in prompt.messages]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _normal(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def to_line(sample: Sample) -> dict[str, Any]:

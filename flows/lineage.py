@@ -69,11 +69,12 @@ def read_lineage(draft: str) -> Making:
     )
 
 
-def learned(draft: str) -> frozenset[str]:
-    """Hashes of the questions whose answers taught a draft or chose its checkpoint, as far as told:
-    on those it is better than on any other, so they judge nothing."""
+def learned(draft: str) -> frozenset[str] | None:
+    """Hashes of the questions whose answers taught a draft or chose its checkpoint: on those it is
+    better than on any other, so they judge nothing. None where that is not on record."""
     made = read_lineage(draft)
-    return frozenset([*made.prompts_train, *made.prompts_validation])
+    known = frozenset([*made.prompts_train, *made.prompts_validation])
+    return known if known or draft in WITHOUT_WEIGHTS or _told(draft) is not None else None
 
 
 def training_files(draft: str) -> list[Path]:

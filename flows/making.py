@@ -61,12 +61,18 @@ def look(
     return {**plan, **_chosen(line, plan, compatible)}
 
 
-def decidable(line: Pairing) -> list[str]:
-    """What the coming measurement will be able to decide, as `paceline evaluate --plan` says it."""
+def decidable(line: Pairing, settings: Settings) -> list[str]:
+    """What the coming measurement will be able to decide, as `paceline evaluate --plan` says it,
+    and what of the evaluation prompts it leaves out."""
     from evaluation.plan import plan
+    from evaluation.samples import asked_once
 
     tokens = line.measurement.max_tokens
-    return list(plan(line.policy, draft_len=line.draft_len, answer_tokens=tokens).sentences)
+    told = plan(line.policy, draft_len=line.draft_len, answer_tokens=tokens).sentences
+    prompts = read_judging_prompts(settings.path(line.evaluation_prompts))
+    repeats = len(prompts) - len(asked_once(prompts))
+    left_out = f"{repeats} of {len(prompts)} evaluation prompts ask what another asks: left out"
+    return [left_out, *told] if repeats else list(told)
 
 
 def begin(settings: Settings, pairing: str, release: str) -> dict[str, Any]:
@@ -178,7 +184,8 @@ def measure_pair(
     arms = {"candidate": draft}
     if plan["parent_draft"] is not None and plan["choice"] != "keep":
         arms["incumbent"] = plan["parent_draft"]
-    known = learned(draft) | learned(plan["parent_draft"] or "none")
+    taught = [learned(each) or frozenset() for each in (draft, plan["parent_draft"] or "none")]
+    known = frozenset[str]().union(*taught)
     prompts, passed_over = _judging(settings, line, known)
     report = complete(
         run_trial(
@@ -218,11 +225,12 @@ def _judging(settings: Settings, line: Pairing, known: Set[str]) -> tuple[list[P
 
     Raises ValueError where that leaves fewer than can judge.
     """
-    from evaluation.samples import question_digest
+    from evaluation.samples import asked_once, is_known
 
     file = settings.path(line.evaluation_prompts)
     prompts = read_judging_prompts(file)
-    left = [prompt for prompt in prompts if question_digest(prompt) not in known]
+    prompts = asked_once(prompts)
+    left = [prompt for prompt in prompts if not is_known(prompt, known)]
     passed_over = len(prompts) - len(left)
     if passed_over and len(left) < line.policy.minimum_prompts:
         raise ValueError(
@@ -247,7 +255,7 @@ def _look_at(
     """The old draft's acceptance on the new target over a few prompts."""
     from evaluation.summary import summarise
 
-    prompts = _judging(settings, line, learned(str(old)))[0][:LOOK_PROMPTS]
+    prompts = _judging(settings, line, learned(str(old)) or frozenset())[0][:LOOK_PROMPTS]
     arms = {"incumbent": str(old), "none": "none"}
     report = complete(
         run_trial(

@@ -80,7 +80,7 @@ def look(pairing: str, release: str, work: Path) -> dict[str, Any]:
     create_markdown_artifact(
         f"**{pairing}**, release {plan['version']} (`{release[:12]}`): **{plan['choice']}**, "
         f"because {plan['why']}.\n\n"
-        + "\n".join(f"- {sentence}" for sentence in making.decidable(line)),
+        + "\n".join(f"- {sentence}" for sentence in making.decidable(line, settings)),
         key="plan",
     )
     return plan

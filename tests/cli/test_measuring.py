@@ -17,6 +17,7 @@ import registry.compatibility
 from cli import until_sure as until_sure_options
 from cli.exits import Exit
 from cli.main import app
+from cli.measuring import findings
 from configuration.prompts import write_prompts
 from configuration.settings import Pairing, Serving
 from evaluation.gate import judge
@@ -28,7 +29,7 @@ from evaluation.sequential import MOST_LOOKS, Outcome, plan_looks, until_sure
 from evaluation.simulation import Arm, report, upto
 from flows.lineage import PROMPTS
 from registry.fingerprint import fingerprint_draft
-from speculation.records import Prompt
+from speculation.records import Finding, Phase, Prompt, Verdict
 from tests.registry import tiny
 
 OPTIONS = ["--tokenizer", "code", "--temperature", "0", "--temperature", "0.7"]
@@ -57,6 +58,35 @@ def test_prompts_that_a_draft_learned_from_are_counted(
     assert ("2 of 5 prompts are among those that a draft learned from" in done.output) == (
         learned == 2
     )
+
+
+def test_a_question_that_is_asked_again_is_left_out_and_a_draft_without_record_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def trial(target: Path, arms: Any, prompts: list[Prompt], *_: Any, **__: Any) -> None:
+        asked.extend(prompt.id for prompt in prompts)
+        raise ValueError("far enough")
+
+    monkeypatch.setattr(flows.trial, "run_trial", trial)
+    monkeypatch.setattr(registry.compatibility, "compare", lambda *_: SimpleNamespace(ok=True))
+    content = f"{ASKED[1].messages[0]['content']} \n"
+    again = replace(ASKED[1], id="again", messages=({"role": "user", "content": content},))
+    elsewhere = replace(ASKED[1], id="law", adapter="law")
+    write_prompts(tmp_path / "asked.jsonl", [*ASKED, again, elsewhere])
+    target, draft = tiny.target(tmp_path / "target"), tiny.head(tmp_path / "made" / "draft")
+    options = ["--draft", draft, "--prompts", tmp_path / "asked.jsonl", "--out", tmp_path / "out"]
+    done = CliRunner().invoke(app, ["evaluate", str(target), *map(str, options)])
+    assert asked == [*(prompt.id for prompt in ASKED), "law"], "of another adapter it is another"
+    assert "1 of 7 prompts ask what one before them asks" in done.output
+    assert "what the candidate was trained on is not on record" in done.output
+
+
+def test_names_out_of_a_stored_report_steer_no_terminal() -> None:
+    forged = Finding("slice task a", Phase.PASS, "dead\n  PASS         parity: \x1b[32mall\u202e")
+    (line,) = findings(Verdict.of([forged]))
+    assert line == r"  PASS         slice task a: dead\n  PASS         parity: \x1b[32mall\u202e"
 
 
 def test_a_load_that_the_policy_wants_a_gain_at_has_to_be_measured(

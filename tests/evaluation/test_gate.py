@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -151,6 +153,38 @@ def nobody_compared_tokens(measured: Report) -> Report:
 
 def it_learned_from_them(measured: Report) -> Report:
     return replace(measured, facts=PairFacts(incompatible=(), learned=("p3",)))
+
+
+@pytest.mark.parametrize(
+    ("unknown", "whose"),
+    [
+        (("candidate",), "new draft learned"),
+        (("incumbent",), "serving draft learned"),
+        (("candidate", "incumbent"), "new draft or the serving one learned"),
+    ],
+)
+def test_where_training_is_not_on_record_nobody_claims_that_it_was_on_other_prompts(
+    unknown: tuple[str, ...], whose: str
+) -> None:
+    measured = replace(report(ARMS, seed=1), facts=PairFacts((), unknown=unknown))
+    measured = Report.from_json(measured.as_json())
+    verdict = judge(POLICY, measured)
+    assert verdict.phase is Phase.PASS
+    found = finding(verdict, "prompts_apart_unknown")
+    assert f"nobody can tell whether the {whose}" in found.statement
+    assert "no draft learned" not in " ".join(each.statement for each in verdict.findings)
+    demanding = judge(replace(POLICY, training_on_record=True), measured)
+    assert demanding.phase is Phase.INCONCLUSIVE
+    assert finding(demanding, "prompts_apart_unknown").phase is Phase.INCONCLUSIVE
+
+
+def test_a_report_of_before_training_could_be_unknown_has_the_digest_it_had() -> None:
+    measured = report(ARMS, seed=1)
+    stored = measured.as_json()
+    del stored["facts"]["unknown"]
+    told = json.dumps(stored, sort_keys=True, separators=(",", ":"))
+    assert hashlib.sha256(told.encode()).hexdigest() == measured.digest
+    assert Report.from_json(stored).digest == measured.digest
 
 
 def accepts_more_than_it_judged(measured: Report) -> Report:

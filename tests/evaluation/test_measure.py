@@ -233,8 +233,9 @@ def test_a_server_that_stays_busy_is_a_fault_in_the_time_of_one_request() -> Non
         (("candidate", "wild", "none"), PROMPTS),
         (("candidate", "none"), []),
         (("candidate", "none"), [PROMPTS[0], PROMPTS[0]]),
+        (("candidate", "none"), [PROMPTS[0], replace(PROMPTS[0], id="again")]),
     ],
-    ids=["no plain", "twice", "unknown", "no prompts", "same id"],
+    ids=["no plain", "twice", "unknown", "no prompts", "same id", "same question"],
 )
 def test_what_cannot_be_measured_is_refused_before_a_request(
     arms: tuple[str, ...], prompts: list[Prompt], tmp_path: Path

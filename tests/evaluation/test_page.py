@@ -275,3 +275,18 @@ def test_an_impossible_policy_is_refused_by_key() -> None:
     assert Policy(prompts=100).speed_prompts == 25
     with pytest.raises(PolicyError, match="alpha = 0.7, wanted above 0, below 0.5"):
         Policy(alpha=0.7)
+
+
+@pytest.mark.parametrize(
+    ("name", "bound"),
+    [
+        *((f"{name}_margin", 0.5) for name in ("acceptance", "slice", "rouge_l")),
+        *(("error_limit", 0.5), ("parity_gap", 5.0)),
+    ],
+)
+def test_no_limit_can_be_moved_so_far_that_its_rule_is_off(name: str, bound: float) -> None:
+    assert getattr(Policy(**{name: bound}), name) == bound  # type: ignore[arg-type]
+    with pytest.raises(PolicyError, match=f"{name} = {bound + 0.01}, wanted 0 to {bound}"):
+        Policy(**{name: bound + 0.01})  # type: ignore[arg-type]
+    with pytest.raises(PolicyError, match="which none is above"):
+        Policy(acceptance_floor=1.0)

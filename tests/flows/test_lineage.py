@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 from configuration.prompts import write_prompts
 from configuration.settings import Pairing, Settings
-from evaluation.samples import question_digest
+from evaluation.samples import is_known, question_digest
 from flows import making
 from flows.lineage import PROMPTS, learned, read_lineage, training_files
 from registry.fingerprint import fingerprint, fingerprint_draft
@@ -88,6 +90,36 @@ def test_a_question_has_one_hash_whatever_its_answer_is_compared_with() -> None:
     assert len({question_digest(each) for each in (bare, *others)}) == 4
 
 
+@pytest.mark.parametrize(
+    "again",
+    ["why  is\nthe cafe\u0301 shut?\n", " why is the caf\u00e9 shut?", "why is the café\tshut?"],
+)
+def test_a_question_is_the_same_however_its_spaces_and_accents_are_written(again: str) -> None:
+    asked, other = (
+        Prompt(name, ({"role": "user", "content": text},))
+        for name, text in (("1", "why is the caf\u00e9 shut?"), ("2", again))
+    )
+    assert question_digest(other) == question_digest(asked)
+    assert is_known(other, {question_digest(asked)})
+
+
+def test_what_a_draft_learned_is_not_known_where_no_record_of_it_lies_beside(
+    tmp_path: Path,
+) -> None:
+    assert learned("ngram") == frozenset(), "known: there is nothing to learn"
+    made, copied = tiny.head(tmp_path / "made" / "draft"), tmp_path / "copied" / "draft"
+    told = {"draft": fingerprint_draft(made).digest, "data": "", "train": ["a"], "validation": []}
+    (made.parent / PROMPTS).write_text(json.dumps(told))
+    shutil.copytree(made, copied)
+    assert learned(str(made)) == frozenset("a")
+    assert learned(str(copied)) is None
+    target = tiny.target(tmp_path / "target")
+    for made_so, known in ((Making(), None), (Making(prompts_train=("ab",)), frozenset(["ab"]))):
+        pair = PairManifest(fingerprint(target), "", fingerprint_draft(copied), 8, made_so)
+        write_manifest(pair, copied.parent)
+        assert learned(str(copied)) == known
+
+
 def test_the_split_is_the_seeds_and_loses_nothing() -> None:
     training, validation = split(range(100), 7)
     assert split(range(100), 7) == (training, validation)
@@ -128,7 +160,10 @@ def test_the_draft_that_is_shipped_tells_how_it_was_made() -> None:
     # One source stands in two modules; this draft is older than the rule that it is asked once.
     assert len(set(told.prompts_train) & set(told.prompts_validation)) == 1
     asked = Prompt("", ({"role": "user", "content": LEARNED},), "its docstring", "docstring", "en")
-    assert question_digest(asked) in learned(draft)
-    assert learned(draft) == {*told.prompts_train, *told.prompts_validation}
+    known = learned(draft)
+    assert known == frozenset([*told.prompts_train, *told.prompts_validation])
+    for told_again in (LEARNED, f"\n{LEARNED} \n"):
+        again = replace(asked, messages=({"role": "user", "content": told_again},))
+        assert is_known(again, known), "though its hashes are of questions as they were written"
     curves = json.loads(training_files(draft)[1].read_text())
     assert len(curves) == told.recipe["epochs"] == 5

@@ -84,6 +84,21 @@ def test_what_either_draft_learned_from_is_passed_over_and_the_verdict_says_so(
     assert "5 evaluation prompts" in (Path(told["folder"]) / "report.html").read_text()
 
 
+def test_a_question_that_stands_in_the_file_again_is_asked_once(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = ASKED[0].messages[0]["content"]
+    again = [
+        replace(ASKED[0], id=f"again {n}", messages=({"role": "user", "content": f"{first}{end}"},))
+        for n, end in enumerate(("", "\n"))
+    ]
+    write_prompts(settings.path(LINE.evaluation_prompts), [*again, *ASKED])
+    asked, told = measured(settings, "ngram", None, monkeypatch)
+    assert asked == ["again 0", *(prompt.id for prompt in ASKED[1:30])]
+    assert told["passed_over"] == 0, "nothing learned from them"
+    assert "2 of 42 evaluation prompts ask what another asks" in making.decidable(LINE, settings)[0]
+
+
 def test_both_pages_and_their_pictures_go_with_the_pair(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

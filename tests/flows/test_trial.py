@@ -63,3 +63,5 @@ def test_what_does_not_fit_and_what_was_learned_is_kept_with_the_report(
     assert facts == PairFacts(("incumbent: token 7 differs",), ("4",), 3)
     fits = pair_facts(tmp_path, {"candidate": "ngram", "none": "none"}, ASKED)
     assert fits == PairFacts((), (), 0)
+    (tmp_path / PROMPTS).unlink()
+    assert pair_facts(tmp_path, arms, ASKED).unknown == ("incumbent",)

@@ -1,0 +1,75 @@
+"""The headline and the next steps say what the rules below them say."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.measuring import findings
+from evaluation.gate import judge
+from evaluation.limits import above, plainly, possible
+from evaluation.markdown import markdown
+from evaluation.page import page
+from evaluation.policy import Policy
+from evaluation.shown import shown
+from evaluation.simulation import report
+from evaluation.telling import next_steps, sentence
+from speculation.records import Basis, Finding, Interval, Phase, Verdict
+from tests.evaluation.test_gate import ARMS
+
+AROUND = Interval(1.0, 0.9, 1.1, 20)
+ON_LIMIT = Finding("speed_over_plain", Phase.INCONCLUSIVE, "on it", AROUND, 1.0)
+FIRST = Finding("first_token", Phase.INCONCLUSIVE, "open", AROUND, 1.25, more=374)
+TAIL = Finding("latency_p95", Phase.INCONCLUSIVE, "open", AROUND, 1.2, more=40)
+
+
+def open_for(*findings: Finding) -> Verdict:
+    basis = Basis("", None, "", {}, 0.05, 64, "")
+    return Verdict(Phase.INCONCLUSIVE, findings, basis=basis)
+
+
+def test_only_what_no_number_of_prompts_decides_is_said_to_lie_on_the_limit() -> None:
+    verdict = open_for(ON_LIMIT, FIRST, TAIL)
+    said, (first, *_) = sentence(verdict), next_steps(verdict)
+    assert "(first token and latency p95), and about 374 more prompts would do" in said
+    assert "lies on the limit (speed over plain), where no number of prompts decides" in said
+    assert first.startswith("Measure about 374 more prompts, 438 in all, which decides first token")
+
+
+@pytest.mark.parametrize(
+    ("findings", "said"),
+    [
+        ([ON_LIMIT], "stays: what was measured lies on the limit (speed over plain)."),
+        ([FIRST], "stays: too little was measured to tell (first token), and about 374 more"),
+    ],
+)
+def test_one_kind_of_open_rule_is_told_alone(findings: list[Finding], said: str) -> None:
+    verdict = open_for(*findings)
+    assert said in sentence(verdict)
+    assert next_steps(verdict)[0].startswith("Measure about") == (findings == [FIRST])
+
+
+def test_one_prompt_is_not_called_prompts() -> None:
+    verdict = open_for(Finding("first_token", Phase.INCONCLUSIVE, "open", AROUND, 1.25, more=1))
+    assert "about 1 more prompt would do" in sentence(verdict)
+    assert next_steps(verdict)[0].startswith("Measure about 1 more prompt, 65 in all: add")
+
+
+def test_what_nobody_judged_carries_no_pass() -> None:
+    verdict = judge(Policy(prompts=64), report(ARMS, seed=1))
+    assert verdict.phase is Phase.PASS
+    rows = {rule.finding.rule: rule for rule in shown(report(ARMS, seed=1), verdict).rules}
+    assert rows["p95_not_judged"].phase is Phase.PASS, "as it is stored"
+    assert rows["p95_not_judged"].mark == rows["busy_not_measured"].mark == "not judged"
+    assert rows["parity"].mark == "PASS"
+    written, html = markdown(report(ARMS, seed=1), verdict), page(report(ARMS, seed=1), verdict)
+    assert "| **not judged** | p95 not judged |" in written
+    assert '<b class="not judged">not judged</b>' in html
+    assert any(line.startswith("  not judged   p95_not_judged: ") for line in findings(verdict))
+
+
+def test_a_share_is_shown_within_0_to_1_and_judged_as_it_is() -> None:
+    share = Interval(0.2, -0.02, 0.449, 20)
+    assert plainly(possible(share)) == "0.200 (0.000 to 0.449)"
+    found = above("slice task a", "", share, 0.0, Policy())
+    assert found.interval == share
+    assert found.phase is Phase.INCONCLUSIVE
