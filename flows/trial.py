@@ -30,6 +30,57 @@ JUDGED = ("candidate", "incumbent")  # arms whose drafts learned something
 Progress = Callable[[int, int, str], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A trial server that is up."""
+
+    url: str
+    key: str  # opens everything
+    arms: tuple[str, ...]
+    line: Pairing
+    exit_code: Callable[[], int | None]  # None while it runs
+    log: Path
+
+    def measure(
+        self,
+        prompts: Sequence[Prompt],
+        journal: Path,
+        *,
+        speed_prompts: int,
+        max_tokens: int | None = None,  # None: as the pairing measures
+        seed: int = 0,  # the first of those that are used where tokens are drawn
+        progress: Progress,
+    ) -> Measurement:
+        """Measure every arm. Goes on from the journal. Raises MeasurementError where nothing could
+        be measured."""
+        from evaluation.measure import measure
+
+        measuring = self.line.measurement
+        found = measure(
+            self.url,
+            prompts,
+            arms=self.arms,
+            draft_len=self.line.draft_len,
+            max_tokens=max_tokens or measuring.max_tokens,
+            temperatures=measuring.temperatures,
+            seed=seed,
+            concurrency=measuring.concurrency,
+            speed_prompts=speed_prompts,
+            speed_concurrencies=measuring.speed_concurrencies,
+            timed=[arm for arm in self.arms if arm != "ngram" or measuring.time_ngram],
+            consecutive_errors=measuring.consecutive_errors,
+            journal=journal,
+            key=self.key,
+            progress=progress,
+        )
+        code = self.exit_code()
+        if found.incomplete is None or code is None:
+            return found
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        why = f"{found.incomplete}; the server ended by {how}, its log is {self.log}"
+        return replace(found, incomplete=why)
+
+
 @contextmanager
 def trial_server(
     target: Path,
@@ -39,11 +90,8 @@ def trial_server(
     line: Pairing,
     serving: Serving | None = None,  # max_slots and max_context; None: the server's own defaults
     adapters: Mapping[str, Path] | None = None,  # of the target, by the names prompts ask for
-) -> Iterator[Callable[..., Measurement]]:
-    """Serve the arms until the block ends; gives what measures them: `measure(prompts, journal, *,
-    speed_prompts, max_tokens=None, seed=0, progress)`, which goes on from the journal and raises
-    MeasurementError where nothing could be measured. Raises EndpointError where no server comes up.
-    """
+) -> Iterator[Trial]:
+    """Serve the arms until the block ends. Raises EndpointError where it does not come up."""
     from evaluation.endpoints import free_port, started
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -65,50 +113,7 @@ def trial_server(
         timeout_seconds=SECONDS_TO_LOAD,
         environ={**os.environ, **_keys(tenant, key)},
     ) as server:
-        yield partial(_measured, server, key, tuple(arms), line)
-
-
-def _measured(
-    server: Endpoint,
-    key: str,  # opens everything
-    arms: tuple[str, ...],
-    line: Pairing,
-    prompts: Sequence[Prompt],
-    journal: Path,
-    *,
-    speed_prompts: int,
-    max_tokens: int | None = None,  # None: as the pairing measures
-    seed: int = 0,  # the first of those that are used where tokens are drawn
-    progress: Progress,
-) -> Measurement:
-    """Measure every arm. Goes on from the journal. Raises MeasurementError where nothing could
-    be measured."""
-    from evaluation.measure import measure
-
-    measuring = line.measurement
-    found = measure(
-        server.url,
-        prompts,
-        arms=arms,
-        draft_len=line.draft_len,
-        max_tokens=max_tokens or measuring.max_tokens,
-        temperatures=measuring.temperatures,
-        seed=seed,
-        concurrency=measuring.concurrency,
-        speed_prompts=speed_prompts,
-        speed_concurrencies=measuring.speed_concurrencies,
-        timed=[arm for arm in arms if arm != "ngram" or measuring.time_ngram],
-        consecutive_errors=measuring.consecutive_errors,
-        journal=journal,
-        key=key,
-        progress=progress,
-    )
-    code = server.exit_code()
-    if found.incomplete is None or code is None:
-        return found
-    how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    why = f"{found.incomplete}; the server ended by {how}, its log is {server.log}"
-    return replace(found, incomplete=why)
+        yield Trial(server.url, key, tuple(arms), line, server.exit_code, server.log)
 
 
 def run_trial(
@@ -133,8 +138,8 @@ def run_trial(
     from evaluation.report import report_of
 
     facts = pair_facts(target, arms, prompts, passed_over=passed_over)
-    with trial_server(target, arms, folder, line=line, serving=serving, adapters=adapters) as measure:
-        measured = measure(
+    with trial_server(target, arms, folder, line=line, serving=serving, adapters=adapters) as trial:
+        measured = trial.measure(
             prompts,
             folder / "journal.jsonl",
             speed_prompts=speed_prompts,
