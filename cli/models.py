@@ -186,7 +186,7 @@ def release(
     source: Annotated[
         str,
         typer.Option(
-            metavar="models:/NAME/VERSION",
+            metavar="MODELS:/NAME/VERSION",
             help="The version of this MLflow that TARGET was downloaded from, to be linked.",
         ),
     ] = "",

@@ -56,13 +56,15 @@ def run_until_sure(
     facts = pair_facts(target, arms, prompts, passed_over=passed_over)
     parts: list[Measurement] = []
     journals: list[Path] = []
-    with trial_server(target, arms, folder, line=line, serving=serving, adapters=adapters) as trial:
+    with trial_server(
+        target, arms, folder, line=line, serving=serving, adapters=adapters
+    ) as measure:
 
         def upto(look: Looks) -> Report:
             first, last = (0, *planned)[look.number - 1], planned[look.number - 1]
             timed = speed_prompts(policy, last) - (speed_prompts(policy, first) if first else 0)
             journals.append(folder / f"journal-{first}-{last}.jsonl")
-            part = trial.measure(
+            part = measure(
                 prompts[first:last],
                 journals[-1],
                 speed_prompts=timed,

@@ -9,7 +9,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from flows.lineage import learned
 from speculation.records import Prompt
 
 if TYPE_CHECKING:
+    from evaluation.endpoints import Endpoint
     from evaluation.report import PairFacts, Report
     from evaluation.samples import Measurement
 
@@ -28,57 +30,6 @@ SECONDS_TO_LOAD = 300.0
 JUDGED = ("candidate", "incumbent")  # arms whose drafts learned something
 
 Progress = Callable[[int, int, str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """A trial server that is up."""
-
-    url: str
-    key: str  # opens everything
-    arms: tuple[str, ...]
-    line: Pairing
-    exit_code: Callable[[], int | None]  # None while it runs
-    log: Path
-
-    def measure(
-        self,
-        prompts: Sequence[Prompt],
-        journal: Path,
-        *,
-        speed_prompts: int,
-        max_tokens: int | None = None,  # None: as the pairing measures
-        seed: int = 0,  # the first of those that are used where tokens are drawn
-        progress: Progress,
-    ) -> Measurement:
-        """Measure every arm. Goes on from the journal. Raises MeasurementError where nothing could
-        be measured."""
-        from evaluation.measure import measure
-
-        measuring = self.line.measurement
-        found = measure(
-            self.url,
-            prompts,
-            arms=self.arms,
-            draft_len=self.line.draft_len,
-            max_tokens=max_tokens or measuring.max_tokens,
-            temperatures=measuring.temperatures,
-            seed=seed,
-            concurrency=measuring.concurrency,
-            speed_prompts=speed_prompts,
-            speed_concurrencies=measuring.speed_concurrencies,
-            timed=[arm for arm in self.arms if arm != "ngram" or measuring.time_ngram],
-            consecutive_errors=measuring.consecutive_errors,
-            journal=journal,
-            key=self.key,
-            progress=progress,
-        )
-        code = self.exit_code()
-        if found.incomplete is None or code is None:
-            return found
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        why = f"{found.incomplete}; the server ended by {how}, its log is {self.log}"
-        return replace(found, incomplete=why)
 
 
 @contextmanager
@@ -90,8 +41,11 @@ def trial_server(
     line: Pairing,
     serving: Serving | None = None,  # max_slots and max_context; None: the server's own defaults
     adapters: Mapping[str, Path] | None = None,  # of the target, by the names prompts ask for
-) -> Iterator[Trial]:
-    """Serve the arms until the block ends. Raises EndpointError where it does not come up."""
+) -> Iterator[Callable[..., Measurement]]:
+    """Serve the arms until the block ends; gives what measures them: `measure(prompts, journal, *,
+    speed_prompts, max_tokens=None, seed=0, progress)`, which goes on from the journal and raises
+    MeasurementError where nothing could be measured. Raises EndpointError where no server comes up.
+    """
     from evaluation.endpoints import free_port, started
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -113,7 +67,50 @@ def trial_server(
         timeout_seconds=SECONDS_TO_LOAD,
         environ={**os.environ, **_keys(tenant, key)},
     ) as server:
-        yield Trial(server.url, key, tuple(arms), line, server.exit_code, server.log)
+        yield partial(_measured, server, key, tuple(arms), line)
+
+
+def _measured(
+    server: Endpoint,
+    key: str,  # opens everything
+    arms: tuple[str, ...],
+    line: Pairing,
+    prompts: Sequence[Prompt],
+    journal: Path,
+    *,
+    speed_prompts: int,
+    max_tokens: int | None = None,  # None: as the pairing measures
+    seed: int = 0,  # the first of those that are used where tokens are drawn
+    progress: Progress,
+) -> Measurement:
+    """Measure every arm. Goes on from the journal. Raises MeasurementError where nothing could
+    be measured."""
+    from evaluation.measure import measure
+
+    measuring = line.measurement
+    found = measure(
+        server.url,
+        prompts,
+        arms=arms,
+        draft_len=line.draft_len,
+        max_tokens=max_tokens or measuring.max_tokens,
+        temperatures=measuring.temperatures,
+        seed=seed,
+        concurrency=measuring.concurrency,
+        speed_prompts=speed_prompts,
+        speed_concurrencies=measuring.speed_concurrencies,
+        timed=[arm for arm in arms if arm != "ngram" or measuring.time_ngram],
+        consecutive_errors=measuring.consecutive_errors,
+        journal=journal,
+        key=key,
+        progress=progress,
+    )
+    code = server.exit_code()
+    if found.incomplete is None or code is None:
+        return found
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    why = f"{found.incomplete}; the server ended by {how}, its log is {server.log}"
+    return replace(found, incomplete=why)
 
 
 def run_trial(
@@ -138,8 +135,10 @@ def run_trial(
     from evaluation.report import report_of
 
     facts = pair_facts(target, arms, prompts, passed_over=passed_over)
-    with trial_server(target, arms, folder, line=line, serving=serving, adapters=adapters) as trial:
-        measured = trial.measure(
+    with trial_server(
+        target, arms, folder, line=line, serving=serving, adapters=adapters
+    ) as measure:
+        measured = measure(
             prompts,
             folder / "journal.jsonl",
             speed_prompts=speed_prompts,

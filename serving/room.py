@@ -7,6 +7,7 @@ An estimate: what it leaves out (buffers, fragmentation, the forward's own tenso
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 
 from registry.configs import context_of, text_config
+from registry.errors import FolderError
 from registry.folders import config_of, weights_of
 from registry.tensors import DTYPE_BITS
 from registry.versions import WITHOUT_WEIGHTS
@@ -72,7 +74,9 @@ def check_start(settings: ServeSettings, free: int | None) -> None:
         settings.target, cached_tokens=tokens + settings.prefix_tokens, dtype=settings.dtype
     )
     for draft in settings.arms.values() if settings.trial else [settings.draft]:
-        if draft not in WITHOUT_WEIGHTS:
+        if draft in WITHOUT_WEIGHTS:
+            continue
+        with suppress(FolderError, OSError):  # loading it says what is wrong with it
             need += need_of(Path(draft), cached_tokens=tokens, dtype=settings.dtype)
     if not fits(need, free, reserve=0.0):
         raise RoomError(

@@ -37,7 +37,7 @@ class OnFake:
     fake: Fake
     asked: list[tuple[int, int, int]] = field(default_factory=list)  # prompts, timed, first seed
 
-    def measure(
+    def __call__(
         self, prompts: Sequence[Prompt], journal: Path, *, speed_prompts: int, seed: int, **_: Any
     ) -> Measurement:
         self.asked.append((len(prompts), speed_prompts, seed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,12 +12,14 @@ import pytest
 
 import registry.compatibility
 from configuration.settings import Measuring, Pairing
+from evaluation import endpoints
 from evaluation.client import MeasurementError
+from evaluation.endpoints import Endpoint
 from evaluation.report import PairFacts
 from evaluation.samples import question_digest
 from evaluation.simulation import Arm, report
 from flows.lineage import PROMPTS
-from flows.trial import Trial, complete, pair_facts
+from flows.trial import complete, pair_facts, trial_server
 from registry.fingerprint import fingerprint_draft
 from speculation.records import Prompt
 from tests.evaluation.fake_endpoint import Fake, serving
@@ -26,13 +29,17 @@ ASKED = [Prompt(str(n), ({"role": "user", "content": f"fox {n}"},)) for n in ran
 ARMS = ("candidate", "ngram", "none")
 
 
-def test_a_server_that_died_is_named_with_its_log(tmp_path: Path) -> None:
+def test_a_server_that_died_is_named_with_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     line = Pairing(measurement=Measuring(max_tokens=16, consecutive_errors=1))
     with serving(Fake({"candidate": 0.7, "ngram": 0.1}, refuse_after=10)) as fake:
-        trial = Trial(fake.url, "key", ARMS, line, lambda: -9, tmp_path / "server.log")
-        found = trial.measure(
-            ASKED, tmp_path / "journal.jsonl", speed_prompts=0, progress=lambda *_: None
-        )
+        dead = Endpoint(fake.url, 1, tmp_path / "server.log", lambda: -9)
+        monkeypatch.setattr(endpoints, "started", lambda *_, **__: nullcontext(dead))
+        with trial_server(tmp_path, dict.fromkeys(ARMS, "none"), tmp_path, line=line) as measure:
+            found = measure(
+                ASKED, tmp_path / "journal.jsonl", speed_prompts=0, progress=lambda *_: None
+            )
     assert "refused with 503" in (found.incomplete or "")
     assert "the server ended by signal 9, its log is" in (found.incomplete or "")
 
