@@ -139,7 +139,7 @@ def evaluated(
         asked.append(line)
         drawn = report({"candidate": Arm(0.6), "ngram": Arm(0.1)}, seed=1, prompts=40)
         found = replace(drawn, incomplete=incomplete, facts=PairFacts(incompatible=()))
-        given[3].mkdir()
+        given[3].mkdir(exist_ok=True)
         found.write(given[3] / "report.json")
         return found
 
@@ -212,7 +212,7 @@ def test_until_sure_ends_with_the_verdict_and_tells_every_look(
             strata=strata_of(whole.prompts, {}),
             seen=seen,
         )
-        given[3].mkdir()
+        given[3].mkdir(exist_ok=True)
         found.report.write(given[3] / "report.json")
         return found
 
