@@ -9,6 +9,7 @@ decoding's own answers are from each other, and no further from the references t
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from evaluation.completeness import CANDIDATE, PLAIN
@@ -20,12 +21,23 @@ from evaluation.statistics import mean_difference
 from speculation.records import Finding, Phase
 
 RULE = "parity"
+AS_SERVED = "parity_as_served"
 
 
 def parity(report: Report, policy: Policy) -> Iterator[Finding]:
     """One temperature after the other: greedy and drawn texts have different baselines."""
     for temperature in report.conditions.temperatures:
         yield from _at(report, policy, temperature)
+    if 0 in report.conditions.temperatures:
+        yield _as_served(report, policy, 0.0)
+    if drawn := [f"{t:g}" for t in report.conditions.temperatures if t > 0]:
+        yield Finding(
+            f"{AS_SERVED}_not_judged",
+            Phase.PASS,
+            f"at temperature {', '.join(drawn)} the timed answers are other draws than those they "
+            "would be compared with: what speculation does to texts there is told by the "
+            "acceptance runs only, at a fixed K",
+        )
 
 
 def _at(report: Report, policy: Policy, temperature: float) -> Iterator[Finding]:
@@ -57,6 +69,46 @@ def _at(report: Report, policy: Policy, temperature: float) -> Iterator[Finding]
     bug = _serving_bug(apart, n) if greedy else ""
     yield _against_plain(report, policy, temperature, compared, rule, bug)
     yield from _against_references(report, policy, temperature, compared, bug)
+
+
+def _as_served(report: Report, policy: Policy, temperature: float) -> Finding:
+    """The same of the timed answers: streamed, K as the server adapts it, at each load.
+
+    What `parity` compares is asked with log-probabilities at a fixed K, which no user does.
+    """
+    rule = _named(AS_SERVED, report, temperature)
+    timed = report.of(CANDIDATE, SPEED, temperature=temperature)
+    compared = [r for r in timed if r.parity is not None]
+    n = len(timed)
+    if not n or len(compared) < n:
+        why = "no answer was timed" if not n else "measured by an earlier version: measure again"
+        return Finding(rule, Phase.INCONCLUSIVE, f"the answers as served are not compared: {why}")
+    equal = sum(_equal(request) for request in compared)
+    told = f"{equal} of {n} answers as served (streamed, K adapted) are plain decoding's"
+    if equal == n:
+        return Finding(rule, Phase.PASS, told)
+    apart = [r for r in compared if not _equal(r) and not _rounding(r, policy)]
+    if not apart:
+        return Finding(rule, Phase.PASS, f"{told}; the others part where rounding decides")
+    ours: defaultdict[str, list[float]] = defaultdict(list)
+    itself: defaultdict[str, list[float]] = defaultdict(list)
+    for request in compared:
+        if request.parity is not None:
+            ours[request.prompt].append(request.parity.rouge_l)
+    for request in report.of(PLAIN, SPEED, temperature=temperature):
+        if request.parity is not None:
+            itself[request.prompt].append(request.parity.rouge_l)
+    interval = mean_difference(
+        [_mean(scores) for scores in ours.values()],
+        [_mean(itself[prompt]) for prompt in ours],
+        alpha=policy.alpha,
+    )
+    told = (
+        f"{told}; {_serving_bug(apart, n)}ROUGE-L to plain decoding's at the same load less that "
+        f"of plain decoding so timed to its batched self, prompt by prompt, is {signed(interval)}, "
+        f"and may be {policy.rouge_l_margin:g} lower at most"
+    )
+    return above(rule, told, interval, -policy.rouge_l_margin, policy)
 
 
 def _against_plain(
@@ -143,6 +195,10 @@ def _rounding(request: RequestFigures, policy: Policy) -> bool:
 
 def _score(value: float | None) -> float:
     return math.nan if value is None else value
+
+
+def _mean(scores: Sequence[float]) -> float:
+    return sum(scores) / len(scores) if scores else math.nan
 
 
 def _named(rule: str, report: Report, temperature: float) -> str:

@@ -217,7 +217,7 @@ class Fake:
                     "index": 0,
                     "message": {
                         "role": "assistant",
-                        "content": " ".join(word for word in words if word != END),
+                        "content": "".join(f"{word} " for word in words if word != END),
                     },
                     "finish_reason": "stop" if words[-1] == END else "length",
                     "logprobs": logprobs,
@@ -280,7 +280,7 @@ def event(chunk: Mapping[str, Any]) -> bytes:
 
 def entry(word: str, ranked: Ranked, top: int) -> dict[str, Any]:
     def named(token: str, logprob: float) -> dict[str, Any]:
-        return {"token": token, "bytes": list(token.encode()), "logprob": logprob}
+        return {"token": token, "bytes": list(f"{token} ".encode()), "logprob": logprob}
 
     return {
         **named(word, dict(ranked).get(word, -20.0)),

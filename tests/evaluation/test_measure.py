@@ -108,6 +108,25 @@ def test_a_killed_measurement_goes_on_where_it_was(tmp_path: Path) -> None:
     assert sum(again.errors.values()) == 0  # that the endpoint was gone is no fault of requests
 
 
+def test_what_a_draft_says_in_the_speed_runs_is_compared_too(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    with serving(Fake(KNOWS)) as fake:
+        good = report_of(measured(fake, journal, arms=FIRST_PAIR), facts=FITS)
+        lines = [json.loads(line) for line in journal.read_text().splitlines()]
+        for line in lines:
+            if (line.get("run"), line.get("arm")) == ("speed", "candidate"):
+                line["answer"]["text"] = "GARBAGE"
+        journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        bad = report_of(measured(fake, journal, arms=FIRST_PAIR), facts=FITS)
+    found = [
+        next(f for f in judge(POLICY, each).findings if f.rule == "parity_as_served")
+        for each in (good, bad)
+    ]
+    assert [f.phase for f in found] == [Phase.PASS, Phase.FAIL], found
+    assert "serving bug" in found[1].statement
+    assert Report.from_json(bad.as_json()) == bad
+
+
 def test_a_block_of_the_speed_runs_that_was_cut_in_two_is_measured_as_a_whole(
     tmp_path: Path,
 ) -> None:
