@@ -11,6 +11,7 @@ from dataclasses import replace
 from evaluation.completeness import CANDIDATE, INCUMBENT
 from evaluation.report import Report
 from evaluation.samples import ACCEPTANCE
+from evaluation.soundness import misdescribed, unsound
 
 SAME = {  # of the conditions, in words
     "release": "release",
@@ -59,6 +60,7 @@ def beside(report: Report, other: Report) -> Report:
             f"the two reports are not comparable, they differ in {'; '.join(found)}: measure the "
             "incumbent again in the candidate's run (`paceline evaluate --incumbent`)"
         )
+    _fit(report, other, arm)
     theirs = tuple(
         replace(request, arm=INCUMBENT)
         for request in other.requests
@@ -79,6 +81,36 @@ def beside(report: Report, other: Report) -> Report:
             unknown=(*report.facts.unknown, *((INCUMBENT,) if arm in other.facts.unknown else ())),
         ),
     )
+
+
+def _fit(report: Report, other: Report, arm: str) -> None:
+    """Whether what `other` measured as `arm` can be the incumbent. Raises ComparisonError."""
+    pair = other.conditions.pairs[arm]
+    if pair == report.conditions.pairs.get(CANDIDATE):
+        raise ComparisonError(
+            f"got an incumbent's report whose {arm} is pair {pair}, which is the candidate itself: "
+            "wanted the report of the draft that serves now"
+        )
+    if [(p.id, p.digest) for p in report.prompts] != [(p.id, p.digest) for p in other.prompts]:
+        raise ComparisonError(
+            "the two reports are not comparable, they do not list the same prompts: measure the "
+            "incumbent again in the candidate's run (`paceline evaluate --incumbent`)"
+        )
+    if other.facts.incompatible != ():
+        reasons = other.facts.incompatible
+        why = "nobody compared its tokens" if reasons is None else "; ".join(reasons)
+        raise ComparisonError(
+            f"got an incumbent's report whose draft is not known to fit the target ({why}): wanted "
+            "one of a draft that can serve"
+        )
+    if other.looks is not None and other.looks.planned[1:]:
+        raise ComparisonError(
+            f"got an incumbent's report that ended at look {other.looks.number} of at most "
+            f"{len(other.looks.planned)}, when its figures said so, which are then no fair sample: "
+            "wanted one that was measured at once"
+        )
+    if other.incomplete is None and (reason := misdescribed(other) or unsound(other)) is not None:
+        raise ComparisonError(f"got an incumbent's report that is none of ours: {reason}")
 
 
 def _short(value: object) -> str:

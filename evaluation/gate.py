@@ -23,6 +23,7 @@ from evaluation.rules_evidence import evidence
 from evaluation.rules_parity import parity
 from evaluation.rules_slices import RULE, by_slice
 from evaluation.rules_speed import forgivable, speed
+from evaluation.soundness import misdescribed
 from evaluation.spending import at_look
 from evaluation.version import code_version
 from speculation.records import Basis, Finding, Phase, Verdict
@@ -36,6 +37,10 @@ def judge(policy: Policy, report: Report, incumbent: Report | None = None) -> Ve
     `incumbent` is the report of the draft that serves now, where it is not an arm of `report`.
     Raises ComparisonError, a ValueError, where the two were not measured alike.
     """
+    if (reason := misdescribed(report)) is not None:
+        said = f"nothing can be concluded: the report is none of ours: {reason}"
+        nothing = Verdict.of([Finding("measured", Phase.INCONCLUSIVE, said)])
+        return replace(nothing, basis=_basis(policy, policy, report, incumbent))
     applied = at_look(policy, report.looks)
     whole = report if incumbent is None else beside(report, incumbent)
     verdict = _verdict(whole, applied, policy.alpha)

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.client import Answer
-from evaluation.parity import Parity, compare, compare_served
+from evaluation.parity import Parity, compare
 from evaluation.rouge import rouge_l_metric
 from evaluation.samples import (
     ACCEPTANCE,
-    SPEED,
     Conditions,
     Measurement,
     Sample,
@@ -27,7 +26,8 @@ from evaluation.samples import (
     prompt_digest,
     question_digest,
 )
-from evaluation.spending import Looks, Stratum
+from evaluation.spending import Looks
+from evaluation.typed import TypedError, read
 from speculation.records import Counts
 
 FORMAT = "paceline report 2"
@@ -70,21 +70,8 @@ class RequestFigures:
     queue_seconds: float
     prefill_seconds: float
     decode_seconds: float
-    # Against plain decoding's acceptance run of the prompt and temperature; of a draft's greedy
-    # speed runs against plain's of the same load, where earlier versions compared nothing.
-    parity: Parity | None
+    parity: Parity | None  # against plain decoding's acceptance run of the prompt and temperature
     rouge_l_reference: float | None  # against the prompt's reference, where it has one
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> RequestFigures:
-        parity = stored["parity"]
-        return cls(
-            **{
-                **stored,
-                "counts": Counts.from_json(stored["counts"]),
-                "parity": None if parity is None else Parity.from_json(parity),
-            }
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +82,6 @@ class PairFacts:
     learned: tuple[str, ...] = ()  # ids of measured prompts that a draft had learned from
     passed_over: int = 0  # prompts left out since a draft had learned from them
     unknown: tuple[str, ...] = ()  # arms whose draft's training is not on record
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> PairFacts:
-        reasons = stored["incompatible"]
-        return cls(
-            None if reasons is None else tuple(reasons),
-            tuple(stored["learned"]),
-            stored["passed_over"],
-            tuple(stored.get("unknown", ())),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,20 +139,18 @@ class Report:
                 "it was measured until sure by an earlier version, which did not keep what kinds "
                 "of prompts were still to come: measure again"
             )
-        try:
-            return cls(
-                Conditions.from_json(stored["conditions"]),
-                stored["tokenizer"],
-                tuple(PromptFacts(**prompt) for prompt in stored["prompts"]),
-                tuple(RequestFigures.from_json(request) for request in stored["requests"]),
-                tuple(SpeedBlock(**block) for block in stored["blocks"]),
-                PairFacts.from_json(stored["facts"]),
-                dict(stored["errors"]),
-                stored["incomplete"],
-                _looks(stored["looks"]),
+        looks = stored.get("looks")
+        if isinstance(looks, Mapping) and "strata" not in looks:
+            raise ReportError(
+                "it was measured until sure by an earlier version, which did not keep what kinds "
+                "of prompts were still to come: measure again"
             )
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ReportError(f"not a report: {type(error).__name__} {error}") from error
+        body = {name: value for name, value in stored.items() if name not in ("format", "digest")}
+        try:
+            report: Report = read(cls, body)
+        except TypedError as error:
+            raise ReportError(f"not a report: {error}") from error
+        return report
 
     @property
     def digest(self) -> str:
@@ -222,22 +197,11 @@ def report_of(
         for s in samples
         if (s.run, s.arm) == (ACCEPTANCE, "none")
     }
-    timed = {_timed(s): s.answer for s in samples if (s.run, s.arm) == (SPEED, "none")}
     references = {p.id: p.reference for p in measurement.prompts if p.reference is not None}
     compared = [s for s in samples if _compared(s) and (s.prompt, s.temperature) in plain]
-    served = [
-        s
-        for s in samples
-        if s.run == SPEED
-        and s.arm != "none"
-        and s.temperature == 0
-        and (s.prompt, s.temperature) in plain
-        and _timed(s) in timed
-    ]
     with_reference = [s for s in samples if s.prompt in references]
     texts: list[tuple[str, str]] = [
         *((s.answer.text, plain[s.prompt, s.temperature].text) for s in compared),
-        *((s.answer.text, timed[_timed(s)].text) for s in served),
         *((s.answer.text, references[s.prompt]) for s in with_reference),
     ]
     scored = _scored(texts, tokenizer=tokenizer)
@@ -245,15 +209,8 @@ def report_of(
         s.key: compare(s.answer, plain[s.prompt, s.temperature], rouge_l=score)
         for s, score in zip(compared, scored, strict=False)
     }
-    parity |= {
-        s.key: compare_served(
-            s.answer, timed[_timed(s)], plain[s.prompt, s.temperature], rouge_l=score
-        )
-        for s, score in zip(served, scored[len(compared) :], strict=False)
-    }
     against_reference = {
-        s.key: score
-        for s, score in zip(with_reference, scored[len(compared) + len(served) :], strict=True)
+        s.key: score for s, score in zip(with_reference, scored[len(compared) :], strict=True)
     }
     return Report(
         measurement.conditions,
@@ -270,13 +227,6 @@ def report_of(
     )
 
 
-def _looks(stored: Mapping[str, Any] | None) -> Looks | None:
-    if stored is None:
-        return None
-    strata = tuple(Stratum(**each) for each in stored["strata"])
-    return Looks(stored["number"], tuple(stored["planned"]), strata)
-
-
 def _scored(texts: Sequence[tuple[str, str]], *, tokenizer: str) -> list[float]:
     """ROUGE-L of each pair of texts, by the metric: its library's seconds are paid here, once."""
     if not texts:
@@ -287,11 +237,6 @@ def _scored(texts: Sequence[tuple[str, str]], *, tokenizer: str) -> list[float]:
         tokenizer=tokenizer,
     )["scores"]
     return found
-
-
-def _timed(sample: Sample) -> tuple[str, float, int]:
-    """By which plain decoding's speed run of the same prompt and load is found."""
-    return sample.prompt, sample.temperature, sample.concurrency
 
 
 def _compared(sample: Sample) -> bool:

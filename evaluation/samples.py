@@ -9,7 +9,7 @@ import hashlib
 import json
 import time
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -73,11 +73,6 @@ class Conditions:
     machine: str
     code_version: str
 
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Conditions:
-        listed = ("temperatures", "speed_concurrencies")
-        return cls(**{**stored, **{name: tuple(stored[name]) for name in listed}})
-
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
@@ -93,9 +88,14 @@ class Measurement:
 
 def prompts_digest(prompts: Sequence[Prompt]) -> str:
     """sha256 of the prompts in their order, everything in them."""
+    return digest_of(map(prompt_digest, prompts))
+
+
+def digest_of(digests: Iterable[str]) -> str:
+    """sha256 of prompts in their order, by the sha256 of each."""
     whole = hashlib.sha256()
-    for prompt in prompts:
-        whole.update(prompt_digest(prompt).encode())
+    for digest in digests:
+        whole.update(digest.encode())
     return whole.hexdigest()
 
 

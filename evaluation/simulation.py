@@ -18,7 +18,7 @@ from scipy import optimize, stats
 
 from evaluation.parity import Parity
 from evaluation.report import PairFacts, PromptFacts, Report, RequestFigures
-from evaluation.samples import Conditions, SpeedBlock
+from evaluation.samples import Conditions, SpeedBlock, digest_of
 from speculation.records import Counts
 
 ROUNDS = 32  # a request; with 4 drafted and half of them kept, 60 to 70 tokens
@@ -118,12 +118,12 @@ def report(
     for name, (counts, paces) in drawn.items():
         pace = FORWARD_SECONDS * (1.0 if name == "none" else speed)
         whole = [said(count, length) for count, length in zip(counts, lengths, strict=True)]
-        parity = None if name == "none" else EQUAL
         for fact, count in zip(facts, whole, strict=True):
+            parity = None if name == "none" else EQUAL
             requests.append(figures("acceptance", name, fact.id, 0, count, pace, parity))
         for number, (place, slower) in enumerate(zip(timed, paces, strict=True)):
             prompt, count, slowed = facts[place].id, whole[place], pace * slower
-            requests.append(figures("speed", name, prompt, number // 2, count, slowed, parity))
+            requests.append(figures("speed", name, prompt, number // 2, count, slowed, None))
     return Report(
         conditions((*arms, "none"), prompts, draft_len),
         "words",
@@ -161,7 +161,12 @@ def upto(whole: Report, prompts: int) -> Report:
     )
     blocks = tuple(block for block in whole.blocks if (block.arm, block.block) not in cut)
     timed = sum(r.run == "speed" and r.arm == "none" for r in requests)
-    measured = replace(whole.conditions, prompts=len(facts), speed_prompts=timed)
+    measured = replace(
+        whole.conditions,
+        prompts=len(facts),
+        prompts_digest=digest_of(fact.digest for fact in facts),
+        speed_prompts=timed,
+    )
     return replace(whole, conditions=measured, prompts=facts, requests=requests, blocks=blocks)
 
 
@@ -219,7 +224,7 @@ def conditions(arms: Sequence[str], prompts: int, draft_len: int) -> Conditions:
     return Conditions(
         release="r" * 64,
         pairs={arm: f"p-{arm}" for arm in arms},
-        prompts_digest="d" * 64,
+        prompts_digest=digest_of(f"{place:064x}" for place in range(prompts)),
         prompts=prompts,
         speed_prompts=len(speed_places(prompts)),
         draft_len=draft_len,

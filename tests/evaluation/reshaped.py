@@ -30,6 +30,7 @@ def without(measured: Report, arm: str) -> Report:
         conditions=replace(measured.conditions, pairs=pairs),
         requests=tuple(r for r in measured.requests if r.arm != arm),
         blocks=tuple(b for b in measured.blocks if b.arm != arm),
+        errors={a: count for a, count in measured.errors.items() if a != arm},
     )
 
 
@@ -49,7 +50,8 @@ def with_lengths(measured: Report, tokens: Callable[[int], int]) -> Report:
 
 def at_once_too(measured: Report, at_once: int, slower: Mapping[str, float]) -> Report:
     """Speed at another concurrency as well: each arm's requests take `slower` times as long, and
-    as many as are asked at once share a block's wall time. Blocks there differ by a few percent."""
+    a block's are all asked at once, so that it takes what its longest does. Blocks there differ by
+    a few percent."""
     rng = np.random.default_rng(17)
     runs = [r for r in measured.requests if r.run == "speed" and r.concurrency == 1]
     more: list[RequestFigures] = []
@@ -58,7 +60,7 @@ def at_once_too(measured: Report, at_once: int, slower: Mapping[str, float]) -> 
         took = request.seconds * slower.get(request.arm, 1.0) * float(rng.uniform(0.97, 1.03))
         more.append(replace(request, concurrency=at_once, seconds=took, first_token_seconds=0.1))
         key = request.arm, request.block
-        seconds[key] = seconds.get(key, 0.0) + took / at_once
+        seconds[key] = max(seconds.get(key, 0.0), took)
     blocks = tuple(
         SpeedBlock(arm, 0.0, at_once, block, took) for (arm, block), took in seconds.items()
     )

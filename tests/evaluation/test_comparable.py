@@ -29,7 +29,18 @@ def elsewhere() -> Any:
         for r in BOTH.requests
         if r.arm != "candidate"
     )
-    return replace(BOTH, conditions=replace(BOTH.conditions, pairs=pairs), requests=requests)
+    blocks = tuple(
+        replace(b, arm="candidate") if b.arm == "incumbent" else b
+        for b in BOTH.blocks
+        if b.arm != "candidate"
+    )
+    return replace(
+        BOTH,
+        conditions=replace(BOTH.conditions, pairs=pairs),
+        requests=requests,
+        blocks=blocks,
+        errors=dict.fromkeys(pairs, 0),
+    )
 
 
 def test_an_incumbent_of_another_report_is_compared_as_if_it_were_an_arm_of_this_one() -> None:
@@ -45,7 +56,7 @@ def test_an_incumbent_of_another_report_is_compared_as_if_it_were_an_arm_of_this
     ("field", "value", "said"),
     [
         ("release", "f" * 64, "release rrrrrrrrrrrr and ffffffffffff"),
-        ("prompts_digest", "e" * 64, "prompts dddddddddddd and eeeeeeeeeeee"),
+        ("prompts_digest", "e" * 64, "prompts [0-9a-f]{12} and eeeeeeeeeeee"),
         ("draft_len", 5, "draft length K 4 and 5"),
         ("temperatures", (0.7,), r"temperatures \(0.0,\) and \(0.7,\)"),
         ("max_tokens", 64, "longest answer 161 and 64"),
