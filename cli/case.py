@@ -60,11 +60,12 @@ def case(
     """
     from configuration.settings import Measuring, Pairing
     from evaluation.founding import before_after
+    from evaluation.samples import asked_once
     from flows.trial import run_trial
     from training.corpus import documented, standard_library
     from training.summaries import summaries
 
-    asked = summaries(documented(standard_library()))[:count]
+    asked = asked_once(summaries(documented(standard_library())))[:count]
     if target is None:
         from training.smollm2 import unpack
 
