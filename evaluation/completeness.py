@@ -70,7 +70,8 @@ def _of_arm(report: Report, policy: Policy, arm: str) -> Iterator[str]:
     if failed > math.ceil(policy.error_limit * len(requests)):
         yield (
             f"{failed} requests of {arm} failed beside {len(requests)} that were answered, and the "
-            f"policy's error_limit is {policy.error_limit:g} of them: see to the server first"
+            f"policy's error_limit is {policy.error_limit:g} of them: see to the server, then "
+            "measure into another folder, since this one keeps its failures"
         )
 
 
@@ -95,8 +96,14 @@ def _prompt_lengths(report: Report) -> Iterator[str]:
 def _answer_lengths(report: Report) -> Iterator[str]:
     """One text has one number of tokens: a usage that has more of them invents what it accepted."""
     plain = {(r.prompt, r.temperature): r.completion_tokens for r in report.of(PLAIN)}
+    timed = {
+        (r.prompt, r.temperature, r.concurrency): r.completion_tokens
+        for r in report.of(PLAIN, SPEED)
+    }
     for request in report.requests:
         length = plain.get((request.prompt, request.temperature))
+        if request.run == SPEED and request.arm != PLAIN:  # compared with plain as it was timed
+            length = timed.get((request.prompt, request.temperature, request.concurrency))
         if request.parity is None or not request.parity.equal or length is None:
             continue
         if request.completion_tokens != length:

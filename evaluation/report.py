@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.client import Answer
-from evaluation.parity import Parity, compare
+from evaluation.parity import Parity, compare, compare_served
 from evaluation.rouge import rouge_l_metric
 from evaluation.samples import (
     ACCEPTANCE,
+    SPEED,
     Conditions,
     Measurement,
     Sample,
@@ -70,7 +71,9 @@ class RequestFigures:
     queue_seconds: float
     prefill_seconds: float
     decode_seconds: float
-    parity: Parity | None  # against plain decoding's acceptance run of the prompt and temperature
+    # Against plain decoding's acceptance run of the prompt and temperature; of a draft's greedy
+    # speed runs against plain's of the same load, where earlier versions compared nothing.
+    parity: Parity | None
     rouge_l_reference: float | None  # against the prompt's reference, where it has one
 
 
@@ -139,12 +142,6 @@ class Report:
                 "it was measured until sure by an earlier version, which did not keep what kinds "
                 "of prompts were still to come: measure again"
             )
-        looks = stored.get("looks")
-        if isinstance(looks, Mapping) and "strata" not in looks:
-            raise ReportError(
-                "it was measured until sure by an earlier version, which did not keep what kinds "
-                "of prompts were still to come: measure again"
-            )
         body = {name: value for name, value in stored.items() if name not in ("format", "digest")}
         try:
             report: Report = read(cls, body)
@@ -197,11 +194,22 @@ def report_of(
         for s in samples
         if (s.run, s.arm) == (ACCEPTANCE, "none")
     }
+    timed = {_timed(s): s.answer for s in samples if (s.run, s.arm) == (SPEED, "none")}
     references = {p.id: p.reference for p in measurement.prompts if p.reference is not None}
     compared = [s for s in samples if _compared(s) and (s.prompt, s.temperature) in plain]
+    served = [
+        s
+        for s in samples
+        if s.run == SPEED
+        and s.arm != "none"
+        and s.temperature == 0
+        and (s.prompt, s.temperature) in plain
+        and _timed(s) in timed
+    ]
     with_reference = [s for s in samples if s.prompt in references]
     texts: list[tuple[str, str]] = [
         *((s.answer.text, plain[s.prompt, s.temperature].text) for s in compared),
+        *((s.answer.text, timed[_timed(s)].text) for s in served),
         *((s.answer.text, references[s.prompt]) for s in with_reference),
     ]
     scored = _scored(texts, tokenizer=tokenizer)
@@ -209,8 +217,15 @@ def report_of(
         s.key: compare(s.answer, plain[s.prompt, s.temperature], rouge_l=score)
         for s, score in zip(compared, scored, strict=False)
     }
+    parity |= {
+        s.key: compare_served(
+            s.answer, timed[_timed(s)], plain[s.prompt, s.temperature], rouge_l=score
+        )
+        for s, score in zip(served, scored[len(compared) :], strict=False)
+    }
     against_reference = {
-        s.key: score for s, score in zip(with_reference, scored[len(compared) :], strict=True)
+        s.key: score
+        for s, score in zip(with_reference, scored[len(compared) + len(served) :], strict=True)
     }
     return Report(
         measurement.conditions,
@@ -237,6 +252,11 @@ def _scored(texts: Sequence[tuple[str, str]], *, tokenizer: str) -> list[float]:
         tokenizer=tokenizer,
     )["scores"]
     return found
+
+
+def _timed(sample: Sample) -> tuple[str, float, int]:
+    """By which plain decoding's speed run of the same prompt and load is found."""
+    return sample.prompt, sample.temperature, sample.concurrency
 
 
 def _compared(sample: Sample) -> bool:

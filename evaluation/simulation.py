@@ -118,12 +118,12 @@ def report(
     for name, (counts, paces) in drawn.items():
         pace = FORWARD_SECONDS * (1.0 if name == "none" else speed)
         whole = [said(count, length) for count, length in zip(counts, lengths, strict=True)]
+        parity = None if name == "none" else EQUAL
         for fact, count in zip(facts, whole, strict=True):
-            parity = None if name == "none" else EQUAL
             requests.append(figures("acceptance", name, fact.id, 0, count, pace, parity))
         for number, (place, slower) in enumerate(zip(timed, paces, strict=True)):
             prompt, count, slowed = facts[place].id, whole[place], pace * slower
-            requests.append(figures("speed", name, prompt, number // 2, count, slowed, None))
+            requests.append(figures("speed", name, prompt, number // 2, count, slowed, parity))
     return Report(
         conditions((*arms, "none"), prompts, draft_len),
         "words",

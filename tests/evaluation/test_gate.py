@@ -42,6 +42,7 @@ def test_a_better_draft_passes_every_rule_and_each_says_so() -> None:
         "p99_not_judged",
         "busy_not_measured",
         "parity",
+        "parity_as_served",
     ]
     assert "at most 0.02 worse" in verdict.sentence
 

@@ -132,6 +132,8 @@ def test_each_temperature_has_its_own_parity_and_its_own_baseline() -> None:
     )
     verdict = judge(POLICY, both)
     assert "token by token" in finding(verdict, "parity at temperature 0").statement
+    drawn_as_served = finding(verdict, "parity_as_served_not_judged").statement
+    assert "told by the acceptance runs only" in drawn_as_served
     assert (
         finding(verdict, "parity at temperature 0.8").phase is Phase.PASS
     )  # as far as from itself
@@ -139,3 +141,40 @@ def test_each_temperature_has_its_own_parity_and_its_own_baseline() -> None:
         finding(verdict, "acceptance_floor").interval
         == finding(judge(POLICY, cold), "acceptance_floor").interval
     )  # two temperatures of a prompt are one cluster, not two prompts
+
+
+SPEED = {"run": "speed"}
+
+
+def garbled(request: RequestFigures) -> RequestFigures:
+    return replace(request, parity=Parity(False, 0, None, 0.0))
+
+
+def test_answers_as_served_are_held_against_plain_decodings_at_the_same_load() -> None:
+    whole = report(ARMS, seed=1)
+    found = finding(judge(POLICY, whole), "parity_as_served")
+    assert found.phase is Phase.PASS
+    assert (
+        found.statement == "28 of 28 answers as served (streamed, K adapted) are plain decoding's"
+    )
+    near = changed(whole, "candidate", part(0.25, 0.5, 4), **SPEED)
+    found = finding(judge(POLICY, near), "parity_as_served")
+    assert found.phase is Phase.PASS
+    assert "rounding" in found.statement
+
+
+def test_texts_that_are_wrong_only_as_served_are_a_serving_bug() -> None:
+    """The acceptance runs may be all equal: they are asked another way."""
+    bad = with_baseline(changed(report(ARMS, seed=1), "candidate", garbled, **SPEED), 0.97)
+    verdict = judge(POLICY, bad)
+    assert finding(verdict, "parity").phase is Phase.PASS
+    found = finding(verdict, "parity_as_served")
+    assert found.phase is verdict.phase is Phase.FAIL
+    assert "serving bug and not to a bad draft" in found.statement
+
+
+def test_a_report_that_did_not_compare_answers_as_served_does_not_pass() -> None:
+    old = changed(report(ARMS, seed=1), "candidate", lambda r: replace(r, parity=None), **SPEED)
+    found = finding(judge(POLICY, old), "parity_as_served")
+    assert found.phase is Phase.INCONCLUSIVE
+    assert "measured by an earlier version" in found.statement
