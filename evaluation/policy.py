@@ -40,6 +40,7 @@ class Policy:
     speed_over_plain: float = 1.0  # tokens a second over plain's, there: below it a draft costs
     speed_elsewhere: float = 0.97  # at other concurrencies; what learning K and probing may cost
     first_token_over_plain: float = 1.25  # median time; a quarter of 100 ms is noticed by nobody
+    first_token_seconds: float = 0.025  # later than plain's is allowed anyway: that quarter
     p95_over_plain: float = 1.20  # latency; judged from 59 requests an arm on, fewer bound no p95
     p99_over_plain: float = 1.20  # the same; judged above 1,000 requests an arm, or 10 decide it
 
@@ -73,6 +74,7 @@ class Policy:
             ("speed_over_plain", "above 0", self.speed_over_plain > 0),
             ("speed_elsewhere", "above 0", self.speed_elsewhere > 0),
             ("first_token_over_plain", "above 0", self.first_token_over_plain > 0),
+            ("first_token_seconds", "0 to 10", 0 <= self.first_token_seconds <= 10),
             ("p95_over_plain", "above 0", self.p95_over_plain > 0),
             ("p99_over_plain", "above 0", self.p99_over_plain > 0),
             ("parity_gap", f"0 to {WIDEST_GAP} nats", 0 <= self.parity_gap <= WIDEST_GAP),

@@ -127,13 +127,11 @@ def _bounded(
     policy: Policy,
     report: Report,
 ) -> Finding:
-    limit = (
-        policy.first_token_over_plain
-        if rule == "first_token"
-        else policy.p95_over_plain
-        if share == "p95"
-        else policy.p99_over_plain
-    )
+    limit = {
+        "p50": _first_token_limit(policy, quantile),
+        "p95": policy.p95_over_plain,
+        "p99": policy.p99_over_plain,
+    }[share]
     ratio = None if quantile is None else quantile.ratio
     seconds = (
         ""
@@ -154,6 +152,13 @@ def _bounded(
         each=report.conditions.block_prompts * figures.concurrency,
         unit="prompts in the speed runs",
     )
+
+
+def _first_token_limit(policy: Policy, first: Quantile | None) -> float:
+    """Of a first token that comes within milliseconds a ratio says nothing that anybody notices."""
+    if first is None or not first.plain_seconds:
+        return policy.first_token_over_plain
+    return max(policy.first_token_over_plain, 1 + policy.first_token_seconds / first.plain_seconds)
 
 
 def _tails(report: Report, policy: Policy) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -78,6 +79,20 @@ def test_a_first_token_that_waits_for_the_draft_fails() -> None:
     assert finding(verdict, "speed_over_plain").phase is Phase.PASS
     assert finding(verdict, "first_token").phase is Phase.FAIL
     assert verdict.phase is Phase.FAIL
+
+
+@pytest.mark.parametrize(("scale", "phase"), [(0.01, Phase.PASS), (1.0, Phase.FAIL)])
+def test_milliseconds_that_nobody_notices_are_no_late_first_token(
+    scale: float, phase: Phase
+) -> None:
+    """Twice as late: 100 ms, or one."""
+    measured = report(ARMS, seed=1)
+    for arm, seconds in (("candidate", 0.2 * scale), ("none", 0.1 * scale)):
+        at = partial(replace, first_token_seconds=seconds)
+        measured = changed(measured, arm, at, run="speed")
+    found = finding(judge(POLICY, measured), "first_token")
+    assert found.phase is phase, found.statement
+    assert found.threshold == (1.25 if phase is Phase.FAIL else 26.0)
 
 
 def test_an_endpoint_that_does_not_stream_has_no_first_token_and_that_is_open() -> None:
