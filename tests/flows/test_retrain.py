@@ -25,6 +25,7 @@ from flows.steps import PROGRESS, read_json
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 RELEASE = "c" * 64
+PROMPT = '{"id": "1", "messages": [{"role": "user", "content": "the fox"}]}'
 PLAN = {
     **{"target": "/t", "release": RELEASE, "version": 1, "why": "it is new", "choice": "scratch"},
     **{"draft": None, "parent": None, "parent_draft": None},
@@ -58,7 +59,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_default(tmp_path / "paceline.toml", {"line": Pairing()})
     for name in ("train", "evaluation"):
         (tmp_path / "prompts").mkdir(exist_ok=True)
-        (tmp_path / "prompts" / f"{name}.jsonl").write_text("{}")
+        (tmp_path / "prompts" / f"{name}.jsonl").write_text(PROMPT)
     monkeypatch.setenv("PACELINE_HOME", str(tmp_path))
     return tmp_path
 
