@@ -111,6 +111,7 @@ def test_an_endpoint_that_fails_midway_gives_an_inconclusive_report_with_the_rea
     assert Report.from_json(report.as_json()) == report
 
 
+@pytest.mark.slow  # seconds of requests each
 def test_another_endpoint_finishes_what_a_failing_one_began(tmp_path: Path) -> None:
     with serving(Fake(KNOWS)) as fake:
         cut = measured(fake, tmp_path, **refuses(fake, serving(fake)))
@@ -121,6 +122,7 @@ def test_another_endpoint_finishes_what_a_failing_one_began(tmp_path: Path) -> N
     assert len(whole.samples) == 3 * 24 + 3 * 16
 
 
+@pytest.mark.slow  # seconds of requests each
 @pytest.mark.parametrize(("fails", "concurrency"), [(dies, 1), (dies, 4), (refuses, 4)])
 def test_an_endpoint_that_is_gone_is_no_fault_of_the_requests_that_another_answers(
     fails: Callable[[Fake, AbstractContextManager[Fake]], dict[str, Any]],
@@ -140,6 +142,7 @@ def test_an_endpoint_that_is_gone_is_no_fault_of_the_requests_that_another_answe
     assert verdict.phase is Phase.PASS, verdict.sentence
 
 
+@pytest.mark.slow  # seconds of requests each
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_what_a_living_endpoint_failed_stays_counted_when_it_is_gone_later(
     concurrency: int, tmp_path: Path
@@ -195,6 +198,7 @@ def test_a_failure_after_which_a_later_request_was_answered_is_not_of_the_end() 
     assert gone == [{"candidate": 2}]
 
 
+@pytest.mark.slow  # seconds of requests each
 def test_a_failure_now_and_then_is_asked_again_and_counted(tmp_path: Path) -> None:
     fake = Fake(KNOWS, fail_every=10)
     with serving(fake):
@@ -204,6 +208,7 @@ def test_a_failure_now_and_then_is_asked_again_and_counted(tmp_path: Path) -> No
     assert {r.prompt for r in report.of("candidate")} == {prompt.id for prompt in PROMPTS}
 
 
+@pytest.mark.slow  # seconds of requests each
 def test_an_endpoint_that_slows_down_is_told_by_plain_decoding_and_measured_anew(
     tmp_path: Path,
 ) -> None:
@@ -258,6 +263,7 @@ def test_failures_are_bounded_in_a_row_not_in_all() -> None:
     assert told.count("candidate") == 3
 
 
+@pytest.mark.slow  # seconds of requests each
 def test_one_hiccup_that_fails_everything_in_flight_ends_nothing(tmp_path: Path) -> None:
     fake = Fake(KNOWS)
 
@@ -301,6 +307,7 @@ measure(
 """
 
 
+@pytest.mark.slow  # seconds of requests each
 @pytest.mark.parametrize("progress", [20, 2 * 72 + 20], ids=["in acceptance", "in speed"])
 def test_a_measuring_process_that_is_killed_goes_on_where_it_was(
     progress: int, tmp_path: Path

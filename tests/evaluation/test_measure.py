@@ -54,6 +54,7 @@ def measured(
     )
 
 
+@pytest.mark.slow  # hundreds of requests
 def test_every_arm_is_measured_on_the_same_prompts_and_the_truth_comes_out(tmp_path: Path) -> None:
     fake = Fake(KNOWS, delay_seconds=0.02)  # long enough for six to be there at once
     with serving(fake):
@@ -142,6 +143,7 @@ def test_a_block_of_the_speed_runs_that_was_cut_in_two_is_measured_as_a_whole(
     assert len(report.of("none", "speed")) == 8
 
 
+@pytest.mark.slow  # hundreds of requests
 def test_samples_of_another_candidate_are_put_aside_not_mixed(tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     fake = Fake(KNOWS)

@@ -68,6 +68,7 @@ def spent(number: int) -> float:
     return Looks(number, EVERY).alpha(0.05)
 
 
+@pytest.mark.slow  # hundreds of requests or of reports
 @pytest.mark.parametrize(
     "correlation", [0.10, *(pytest.param(rho, marks=pytest.mark.slow) for rho in (0.02, 0.20))]
 )
@@ -188,6 +189,7 @@ def batch(fake: Fake, folder: Path, prompts: Sequence[Prompt], name: str) -> Mea
     )
 
 
+@pytest.mark.slow  # hundreds of requests or of reports
 def test_on_an_endpoint_a_clear_case_ends_early_and_batches_are_one_measurement(
     tmp_path: Path,
 ) -> None:

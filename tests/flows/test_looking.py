@@ -54,6 +54,7 @@ class OnFake:
         )
 
 
+@pytest.mark.slow  # hundreds of requests
 @pytest.mark.parametrize(("knows", "phase"), [(0.8, Phase.PASS), (0.1, Phase.FAIL)])
 def test_a_clear_case_needs_a_part_of_the_budget_and_is_judged_the_same_when_read_again(
     knows: float, phase: Phase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
