@@ -52,7 +52,11 @@ def register(
     judged: Mapping[str, Any],
     files: Path,
 ) -> dict[str, Any]:
-    """The pair as a version of the pairing. The same pair with the same report is one version."""
+    """The pair as a version of the pairing. The same pair with the same report is one version.
+
+    Raises ValueError where the target's folder is not what was measured any more: a pair is bound
+    to the release that its figures are of, and to no other.
+    """
     from evaluation.report import Report
     from registry.fingerprint import fingerprint, fingerprint_draft
     from registry.manifest import PairManifest
@@ -60,9 +64,17 @@ def register(
     report = Report.read(files / "report" / "report.json")
     made = read_lineage(draft)
     verdict = Verdict.from_json(judged["verdict"])
+    release = fingerprint(Path(plan["target"]))
+    known = {"the retrain is of": plan["release"], "the report is of": report.conditions.release}
+    for what, digest in known.items():
+        if digest != release.digest:
+            raise ValueError(
+                f"{plan['target']} holds release {release.digest[:12]}, {what} {digest[:12]}: a "
+                "release must not be changed in place; put it back, or release what is there now"
+            )
     longest = max(r.prompt_tokens + r.completion_tokens for r in report.requests)
     manifest = PairManifest(
-        release=fingerprint(Path(plan["target"])),
+        release=release,
         release_uri=plan["target"],
         draft=fingerprint_draft(draft if draft in ("ngram", "none") else files / "draft"),
         context_measured=verdict.context_measured or longest,

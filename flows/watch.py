@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_URL, uuid5
 
 from prefect import flow, get_run_logger
@@ -14,10 +14,15 @@ from prefect.artifacts import create_table_artifact
 from prefect.events import emit_event
 
 from flows.line import settings, store
-from flows.missing import missing
+from flows.missing import Missing, missing
 from flows.runs import start_once
 from registry.effects import heal
+from registry.errors import RegistryError
 from registry.versions import RELEASE
+
+if TYPE_CHECKING:
+    from configuration.settings import Pairing
+    from registry.store import Store
 
 
 @flow(name="watch", retries=1, retry_delay_seconds=5)
@@ -28,13 +33,16 @@ def watch() -> dict[str, Any]:
     registry = store(found)
     wanted: list[tuple[str, dict[str, Any], str]] = []
     rows = []
+    faults: dict[str, RegistryError] = {}
     for name, line in found.pairings.items():
-        heal(registry, name)  # a promotion that was killed after it was decided
-        releases = registry.releases(name)
-        newest = max(releases, key=lambda release: release.version, default=None)
-        pairs = [] if newest is None else registry.pairs(name, having={RELEASE: newest.digest})
-        champion, now = registry.champion(name), time.time()
-        for action, parameters, key, why in missing(name, line, releases, pairs, champion, now=now):
+        try:
+            lacks = lacking(registry, name, line)
+        except RegistryError as error:  # of one pairing: the others go on, and alarms are delivered
+            faults[name] = error
+            logger.error("%s: %s", name, error)
+            rows.append({"pairing": name, "action": "none", "why": str(error), "key": ""})
+            continue
+        for action, parameters, key, why in lacks:
             wanted.append((action, parameters, key))
             rows.append({"pairing": name, "action": action, "why": why, "key": key})
     under_way = {}
@@ -46,7 +54,20 @@ def watch() -> dict[str, Any]:
     if rows:
         create_table_artifact(rows, key="missing", description="What the last look found missing.")
     delivered = deliver_alarms(found.home)
-    return {"under_way": under_way, "alarms": delivered}
+    if faults and len(faults) == len(found.pairings):  # the registry itself, so it is tried again
+        raise next(iter(faults.values()))
+    told = {name: str(error) for name, error in faults.items()}
+    return {"under_way": under_way, "alarms": delivered, "faults": told}
+
+
+def lacking(registry: Store, name: str, line: Pairing) -> list[Missing]:
+    """What one pairing lacks now. Raises RegistryError."""
+    heal(registry, name)  # a promotion that was killed after it was decided
+    releases = registry.releases(name)
+    newest = max(releases, key=lambda release: release.version, default=None)
+    pairs = [] if newest is None else registry.pairs(name, having={RELEASE: newest.digest})
+    champion = registry.champion(name)
+    return missing(name, line, releases, pairs, champion, now=time.time())
 
 
 def deliver_alarms(home: Any) -> int:

@@ -146,15 +146,19 @@ def rollback(
             chosen = same[0] if to is not None else choose_earlier(same)
             if chosen is None:
                 break
-            unfit = _reason_against_files(store, chosen)
+            unfit = _reason_against_return(chosen) or _reason_against_files(store, chosen)
             if not unfit:
                 after = 0 if last is None else last.number
                 at = _stamp(clock)
-                back = Entry("rollback", chosen.version, before.version, after, at, reason)
+                # A server follows no pair without a PASS that nobody gave a reason for.
+                force = "" if chosen.passed or chosen.forced else f"fallen back to: {reason}"
+                back = Entry(
+                    "rollback", chosen.version, before.version, after, at, reason, force=force
+                )
                 return _commit(store, chosen, before, back)
             passed_over.append(unfit)
             same.remove(chosen)
-        no = "; ".join([no, *passed_over])
+        no = "; ".join(passed_over if to is not None and passed_over else [no, *passed_over])
         return Promotion(Outcome.REFUSED, f"{no}: promote one, or ngram, instead", before, before)
 
 
@@ -197,6 +201,15 @@ def _reason_against(pair: PairVersion, force: str) -> str:
             "a reason, or measure it again"
         )
     return ""
+
+
+def _reason_against_return(pair: PairVersion) -> str:
+    """Why nobody may go back to the pair: what `choose_earlier` passes over by itself."""
+    if pair.rolled_back:
+        return f"v{pair.version} was rolled back ({pair.rolled_back})"
+    if pair.passed or pair.promoted or pair.draft_kind in WITHOUT_WEIGHTS:
+        return ""
+    return f"v{pair.version} has the verdict {pair.verdict or 'none'} and never served"
 
 
 def _reason_against_files(store: Store, pair: PairVersion) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from evaluation.report import Report
 from evaluation.simulation import report
 from evaluation.summary import rows
 from flows import keeping
+from registry.fingerprint import fingerprint
 from registry.manifest import write_manifest
 from registry.schema import prepare_database
 from registry.store import Store
@@ -50,9 +51,14 @@ def served_context(settings: Settings, found: Report, verdict: Verdict) -> int |
     draft = tiny.head(settings.home / "made" / "draft")
     folder = settings.home / "measured"
     folder.mkdir()
+    release = fingerprint(target).digest
+    found = replace(found, conditions=replace(found.conditions, release=release))
     found.write(folder / "report.json")
     files = keeping.assemble(str(draft), {"folder": str(folder)}, settings.home / "files")
-    plan: dict[str, Any] = {"target": str(target), "parent": None, "version": 1, "why": "it came"}
+    plan: dict[str, Any] = {
+        **{"target": str(target), "release": release, "parent": None},
+        **{"version": 1, "why": "it came"},
+    }
     told = {"folder": str(folder), "rows": rows(found)}
     judged = {"verdict": asdict(verdict)}
     kept = keeping.register(settings, "line", plan, str(draft), told, judged, files)
@@ -85,3 +91,26 @@ def test_a_verdict_of_no_length_leaves_it_at_the_longest_answer(settings: Settin
     found = measured(dead_at_long=False)
     verdict = Verdict(Phase.FAIL, ())
     assert served_context(settings, found, verdict) == longest(found) > LONG
+
+
+@pytest.mark.parametrize("changed", ["the folder", "the report"])
+def test_a_pair_is_bound_to_the_release_that_was_measured_or_to_none(
+    settings: Settings, changed: str
+) -> None:
+    """Hours lie between the look at a release and the registration of its pair."""
+    target = tiny.target(settings.home / "target")
+    release = fingerprint(target).digest
+    found = measured(dead_at_long=False)
+    of = "f" * 64 if changed == "the report" else release
+    found = replace(found, conditions=replace(found.conditions, release=of))
+    (folder := settings.home / "measured").mkdir()
+    found.write(folder / "report.json")
+    files = keeping.assemble("ngram", {"folder": str(folder)}, settings.home / "files")
+    plan = {"target": str(target), "release": release, "parent": None, "version": 1, "why": "it"}
+    if changed == "the folder":
+        shutil.rmtree(target)
+        tiny.target(target, seed=1)
+    judged = {"verdict": asdict(Verdict(Phase.PASS, ()))}
+    with pytest.raises(ValueError, match=r"holds release .* must not be changed in place"):
+        keeping.register(settings, "line", plan, "ngram", {"rows": rows(found)}, judged, files)
+    assert Store(settings.registry_url).pairs("line") == []

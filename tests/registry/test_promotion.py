@@ -117,9 +117,27 @@ def test_rolling_back_chooses_among_the_pairs_of_the_serving_release(
     assert again.ok
     assert again.champion is not None
     assert again.champion.draft_kind == "ngram"  # v4 was rolled back, v1 is of another release
+    # Or no server would follow: it has no PASS, and somebody has to have said why it serves.
+    assert again.champion.forced == "fallen back to: alarm a-8: drift"
     refused = promote(store, "docstrings", 4, expect=3)
     assert "v4 was rolled back (alarm a-7: dead draft)" in refused.statement
     assert promote(store, "docstrings", 4, expect=3, force="the alarm was false").ok
+
+
+def test_nobody_goes_back_to_what_was_left_or_never_served(
+    store: Store, target: Path, tmp_path: Path
+) -> None:
+    for number, phase in enumerate((Phase.PASS, Phase.FAIL, Phase.PASS)):
+        registered(store, target, tmp_path / str(number), seed=number, phase=phase)
+    promote(store, "docstrings", 1, expect=None)
+    promote(store, "docstrings", 3, expect=1)
+    assert rollback(store, "docstrings", reason="dead draft").ok
+    assert aliases(store)["champion"] == 1
+    for to, why in ((3, "v3 was rolled back (dead draft)"), (2, "v2 has the verdict FAIL")):
+        refused = rollback(store, "docstrings", to=to)
+        assert refused.outcome is Outcome.REFUSED
+        assert refused.statement.startswith(why)
+    assert aliases(store)["champion"] == 1
 
 
 def test_without_a_champion_there_is_nothing_to_go_back_from(store: Store) -> None:
