@@ -66,10 +66,10 @@ def promote(
 ) -> Promotion:
     """Make `version` the champion, if the champion still is `expect` (None: there is none).
 
-    `force` is the reason for promoting a pair whose verdict is not PASS, or that was rolled back;
-    it is kept with the pair. Asked again, or by two at once, it is done once. `NotFoundError` when
-    there is no such version, `StoreError` when MLflow is away or the read-back shows a writer that
-    does not keep the journal.
+    `force` is the reason for promoting a pair whose verdict is not PASS, that was rolled back, or
+    that takes users back to an earlier release; it is kept with the pair. Asked again, or by two at
+    once, it is done once. `NotFoundError` when there is no such version, `StoreError` when MLflow
+    is away or the read-back shows a writer that does not keep the journal.
     """
     with store.writing(pairing):
         last = end_last(store, pairing)
@@ -89,7 +89,11 @@ def promote(
             return Promotion(Outcome.ALREADY, f"v{version} is champion already", champion, before)
         if found not in (expect, version):
             return _overtaken(version, expect, found, before)
-        reason = _reason_against(wanted, force) or _reason_against_files(store, wanted)
+        reason = (
+            _reason_against(wanted, force)
+            or _reason_against_release(store, wanted, before, force)
+            or _reason_against_files(store, wanted)
+        )
         if reason:
             return Promotion(Outcome.REFUSED, reason, before, before)
         after = 0 if last is None else last.number
@@ -201,6 +205,23 @@ def _reason_against(pair: PairVersion, force: str) -> str:
             "a reason, or measure it again"
         )
     return ""
+
+
+def _reason_against_release(
+    store: Store, wanted: PairVersion, before: PairVersion | None, force: str
+) -> str:
+    """A decision about a draft takes nobody back to an earlier target: that a person says apart."""
+    if before is None or before.release == wanted.release or force.strip():
+        return ""
+    numbers = {release.digest: release.version for release in store.releases(wanted.pairing)}
+    served, asked = numbers.get(before.release, 0), numbers.get(wanted.release, 0)
+    if asked >= served:
+        return ""
+    return (
+        f"v{wanted.version} is of release {asked}, and release {served} is serving: to take users "
+        "back to an earlier target is no decision about a draft; force it with the reason, or go "
+        f"back to a pair of release {served} with a rollback"
+    )
 
 
 def _reason_against_return(pair: PairVersion) -> str:

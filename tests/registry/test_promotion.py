@@ -124,6 +124,23 @@ def test_rolling_back_chooses_among_the_pairs_of_the_serving_release(
     assert promote(store, "docstrings", 4, expect=3, force="the alarm was false").ok
 
 
+def test_a_promotion_takes_nobody_back_to_an_earlier_release_without_a_word(
+    store: Store, target: Path, tmp_path: Path
+) -> None:
+    registered(store, target, tmp_path / "a")
+    registered(store, tiny.target(tmp_path / "newer", seed=9), tmp_path / "b")
+    promote(store, "docstrings", 1, expect=None)
+    assert promote(store, "docstrings", 2, expect=1).ok, "forward it goes"
+    refused = promote(store, "docstrings", 1, expect=2)
+    assert refused.outcome is Outcome.REFUSED
+    assert "v1 is of release 1, and release 2 is serving" in refused.statement
+    assert aliases(store)["champion"] == 2
+    back = promote(store, "docstrings", 1, expect=2, force="release 2 answers wrongly")
+    assert back.ok
+    assert back.champion is not None
+    assert back.champion.forced == "release 2 answers wrongly"
+
+
 def test_nobody_goes_back_to_what_was_left_or_never_served(
     store: Store, target: Path, tmp_path: Path
 ) -> None:
