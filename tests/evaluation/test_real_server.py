@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -192,6 +193,21 @@ def test_a_draft_of_perfect_accuracy_that_is_wired_wrongly_fails_by_served_accep
     assert wrong.interval is not None
     assert wrong.interval.estimate < 0.1
     assert [*served.values()][1].phase is Phase.FAIL
+
+
+def test_two_copies_of_one_draft_are_not_told_apart(
+    target: Path, head: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(head, copy := tmp_path / "copy")
+    arms = {"candidate": str(head), "incumbent": str(copy), "ngram": "ngram", "none": "none"}
+    with trial(target, arms, tmp_path) as server:
+        report = report_of(measured(server.url, tmp_path, *arms), facts=FITS)
+    told = {finding.rule: finding for finding in judge(Policy(prompts=24), report).findings}
+    found = told["acceptance_over_incumbent"]
+    assert found.phase is Phase.PASS, found.statement
+    assert found.interval is not None
+    assert (found.interval.low, found.interval.high) == (0.0, 0.0), "float32: the same, each time"
+    assert not [f for f in told.values() if f.rule.startswith("slice") and f.phase is Phase.FAIL]
 
 
 def test_a_draft_that_is_dead_at_long_contexts_is_capped_there_though_its_average_is_good(
