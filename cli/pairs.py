@@ -105,8 +105,12 @@ def promote(
 def rollback(
     pairing: PairingName,
     to: Annotated[
-        int | None,
-        typer.Option(min=1, help="The version to go back to; left out, the best earlier one."),
+        str | None,
+        typer.Option(
+            metavar="VERSION",
+            help="The version to go back to, or `ngram` or `none`, drafts that need no making; "
+            "left out, the best earlier one.",
+        ),
     ] = None,
     reason: Annotated[
         str, typer.Option(metavar="REASON", help="Kept with the pair that is left.")
@@ -120,12 +124,21 @@ def rollback(
     Never changes which release users get. Exit code 1, and nothing changed, where there is no pair
     to go back to.
     """
+    if not (to in (None, "ngram", "none") or (to.isdecimal() and to.isascii() and int(to) > 0)):
+        raise typer.BadParameter(
+            f"got {to!r}, wanted a version's number, ngram or none", param_hint="--to"
+        )
     settings = settings_of_existing(home, registry)
     with servers(settings) as there:
         from registry.promotion import rollback as move
+        from registry.standing_in import fall_back
         from registry.store import Store
 
-        _tell(move(Store(there.registry), pairing, to=to, reason=reason))
+        store = Store(there.registry)
+        if to in ("ngram", "none"):
+            _tell(fall_back(store, pairing, to, reason=reason))
+        else:
+            _tell(move(store, pairing, to=None if to is None else int(to), reason=reason))
 
 
 def _retrained(home: Path, pairing: str, release: str, check: Callable[[], None]) -> dict[str, Any]:

@@ -54,10 +54,15 @@ def respond(alarm: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _roll_back(pairing: str, versions: Sequence[PairVersion], reason: str) -> str:
-    """Leave the champion, where it still is the alarm's pair: asked twice, it is left once."""
-    from registry.promotion import rollback
+    """Leave the champion, where it still is the alarm's pair: asked twice, it is left once. Where
+    there is no earlier pair to go back to, for the n-gram draft, which needs no making."""
+    from registry.promotion import Outcome, rollback
+    from registry.standing_in import fall_back
 
     registry = store(settings())
     now = registry.champion(pairing)
     leave = next((one for one in versions if now and one.version == now.version), versions[0])
-    return rollback(registry, pairing, leave=leave.version, reason=reason).statement
+    back = rollback(registry, pairing, leave=leave.version, reason=reason)
+    if back.outcome is Outcome.REFUSED and now is not None:
+        back = fall_back(registry, pairing, "ngram", reason=reason, leave=leave.version)
+    return back.statement

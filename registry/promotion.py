@@ -226,9 +226,11 @@ def _reason_against_release(
 
 def _reason_against_return(pair: PairVersion) -> str:
     """Why nobody may go back to the pair: what `choose_earlier` passes over by itself."""
+    if pair.draft_kind in WITHOUT_WEIGHTS:
+        return ""
     if pair.rolled_back:
         return f"v{pair.version} was rolled back ({pair.rolled_back})"
-    if pair.passed or pair.promoted or pair.draft_kind in WITHOUT_WEIGHTS:
+    if pair.passed or pair.promoted:
         return ""
     return f"v{pair.version} has the verdict {pair.verdict or 'none'} and never served"
 

@@ -1,4 +1,4 @@
-"""A release goes live before a draft of its own is made: with a pair without weights.
+"""A release is served without a draft of its own: before one is made, or after it went bad.
 
 Such a pair gives the target's own output like any other and needs no making, so nothing has to be
 waited for. It is marked, so that whoever makes drafts still sees one missing. Decides nothing about
@@ -13,9 +13,9 @@ from pathlib import Path
 from registry.door import speaking
 from registry.fingerprint import Release, fingerprint_draft
 from registry.manifest import PairManifest
-from registry.promotion import Outcome, Promotion, promote
+from registry.promotion import Outcome, Promotion, promote, rollback
 from registry.store import Store
-from registry.versions import STANDS_IN, PairVersion
+from registry.versions import STANDS_IN, WITHOUT_WEIGHTS, PairVersion
 
 
 def go_live(
@@ -56,6 +56,38 @@ def go_live(
     mark(store, made, why)
     expect = None if before is None else before.version
     return promote(store, pairing, made.version, expect=expect, force=why)
+
+
+def fall_back(
+    store: Store, pairing: str, kind: str, *, reason: str, leave: int | None = None
+) -> Promotion:
+    """Leave the champion for a pair of the same release without weights, made where there is none.
+
+    `leave` is the champion that is to be left, for whoever may ask twice. The pair is marked, so
+    that a draft of the release's own may follow it. Raises ValueError for another kind, and what
+    `Store.register_pair` and `rollback` raise.
+    """
+    if kind not in WITHOUT_WEIGHTS:
+        raise ValueError(f"got {kind!r}, wanted one of {', '.join(WITHOUT_WEIGHTS)}")
+    before = store.champion(pairing)
+    if before is None:
+        return Promotion(Outcome.REFUSED, f"{pairing} has no champion to leave", None, None)
+    if before.draft_kind == kind:
+        stands = f"v{before.version}, the champion, is the {kind} draft already"
+        return Promotion(Outcome.ALREADY, stands, before, before)
+    bound = store.manifest(before)
+    manifest = PairManifest(
+        release=bound.release,
+        release_uri=bound.release_uri,
+        draft=fingerprint_draft(kind),
+        context_measured=bound.release.context_configured,
+    )
+    with tempfile.TemporaryDirectory() as files:
+        made = store.register_pair(
+            pairing, manifest, Path(files), report={}, verdict=None, description=f"Made: {reason}."
+        )
+    mark(store, made, reason)
+    return rollback(store, pairing, to=made.version, leave=leave, reason=reason)
 
 
 def mark(store: Store, pair: PairVersion, why: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from configuration.prompts import write_prompts
 from configuration.settings import Pairing, Settings
 from flows import keeping, making
+from flows import respond as responding
 from flows.missing import missing
 from registry.fingerprint import fingerprint
 from registry.promotion import promote
@@ -86,3 +87,19 @@ def test_a_champion_that_came_between_look_and_settle_stays(settings: Settings) 
     assert (flow, key) == ("retrain", f"retrain:line:{plan['release']}"), (
         "the work that has ended with this outcome, which is never started again"
     )
+
+
+def test_a_dead_draft_is_left_for_an_earlier_pair_and_then_for_one_that_needs_no_making(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(responding, "settings", lambda: settings)
+    store = Store(settings.registry_url)
+    for alarm, version, kind in (("a-1", 2, "head"), ("a-2", 3, "ngram")):
+        dead = store.champion("line")
+        assert dead is not None
+        for _ in range(2):  # a flow that is tried again leaves it once
+            responding._roll_back("line", [dead], f"alarm {alarm}: dead_draft")
+        champion = store.champion("line")
+        assert champion is not None
+        assert (champion.version, champion.draft_kind) == (version, kind)
+        assert champion.passed or champion.forced, "or no server would follow"

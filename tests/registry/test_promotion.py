@@ -19,6 +19,7 @@ from registry.effects import heal
 from registry.errors import NotFoundError, StoreError
 from registry.journal import Entry
 from registry.promotion import Outcome, choose_earlier, promote, rollback
+from registry.standing_in import fall_back
 from registry.store import PairVersion, Store
 from registry.versions import PREVIOUS
 from speculation.records import Phase
@@ -520,3 +521,34 @@ def test_an_alias_moved_by_hand_at_the_same_time_is_told(
     monkeypatch.setattr(three.client, "set_registered_model_alias", overwritten)
     with pytest.raises(StoreError, match="moved by hand, or by a program"):
         promote(three, "docstrings", 1, expect=None)
+
+
+@pytest.mark.parametrize("kind", ["ngram", "none"])
+def test_a_release_with_one_pair_can_fall_back_to_what_needs_no_making(
+    store: Store, target: Path, tmp_path: Path, kind: str
+) -> None:
+    registered(store, target, tmp_path / "a")
+    promote(store, "docstrings", 1, expect=None)
+    assert rollback(store, "docstrings").outcome is Outcome.REFUSED
+    back = fall_back(store, "docstrings", kind, reason="alarm a-1: dead_draft", leave=1)
+    assert back.outcome is Outcome.PROMOTED
+    champion = store.champion("docstrings")
+    assert champion is not None
+    assert (champion.version, champion.draft_kind, champion.release) == (
+        *(2, kind),
+        store.pairs("docstrings")[-1].release,
+    )
+    assert champion.forced == "fallen back to: alarm a-1: dead_draft"
+    assert champion.stands_in
+    left = store.pair("docstrings", 1)
+    assert left is not None
+    assert left.rolled_back == "alarm a-1: dead_draft"
+    again = fall_back(store, "docstrings", kind, reason="alarm a-1: dead_draft", leave=1)
+    assert again.outcome is Outcome.ALREADY
+    assert len(store.pairs("docstrings")) == 2
+
+
+def test_there_is_nothing_to_fall_back_from_without_a_champion(store: Store) -> None:
+    assert fall_back(store, "docstrings", "ngram", reason="why").outcome is Outcome.REFUSED
+    with pytest.raises(ValueError, match="wanted one of ngram, none"):
+        fall_back(store, "docstrings", "head", reason="why")
