@@ -125,18 +125,11 @@ def measured(
     progress: Progress = quiet,
     **more: Any,
 ) -> Measurement:
-    return measure(
-        url,
-        prompts,
-        arms=arms,
-        draft_len=3,
-        max_tokens=24,
-        journal=home / "journal.jsonl",
-        speed_prompts=8,
-        speed_concurrencies=(1, 4),
-        progress=progress,
-        **more,
-    )
+    asked: dict[str, Any] = {
+        **{"arms": arms, "draft_len": 3, "max_tokens": 24, "journal": home / "journal.jsonl"},
+        **{"speed_prompts": 8, "speed_concurrencies": (1, 4), "progress": progress},
+    }
+    return measure(url, prompts, **{**asked, **more})
 
 
 def parity(report: Report) -> Finding:
@@ -217,11 +210,12 @@ def test_a_draft_that_is_dead_at_long_contexts_is_capped_there_though_its_averag
     words = "the quick brown fox jumps over a lazy dog "
     prompts = [
         Prompt(f"{name}{n}", ({"role": "user", "content": f"number {n} {words * many}"},))
-        for name, many in (("short", 1), ("long", 20))
         for n in range(24)
+        for name, many in (("short", 1), ("long", 20))
     ]
     with trial(target, arms, tmp_path, fault="is dead beyond 300 tokens") as server:
-        report = report_of(measured(server.url, tmp_path, *arms, prompts=prompts), facts=FITS)
+        alone = {"prompts": prompts, "speed_concurrencies": (1,)}
+        report = report_of(measured(server.url, tmp_path, *arms, **alone), facts=FITS)  # type: ignore[arg-type]
     lengths = sorted(request.prompt_tokens for request in report.of("candidate"))
     assert lengths[23] < 256 < 300 < lengths[24] < 512
     # What a toy's seconds are is of no interest here.
@@ -260,8 +254,11 @@ def test_a_draft_that_is_accepted_and_does_not_pay_at_a_load_is_told_so(
     verdict = judge(Policy(prompts=24, must_gain=(4,)), report_of(taken, facts=FITS))
     told = {finding.rule: finding for finding in verdict.findings}
     assert told["acceptance_floor"].phase is Phase.PASS
-    assert told["speed_over_plain at 4"].phase is Phase.FAIL, verdict.sentence
-    assert verdict.phase is Phase.FAIL
+    found = told["speed_over_plain at 4"]
+    assert found.interval is not None
+    assert found.interval.estimate < 0.8, found.statement
+    assert found.phase is not Phase.PASS  # FAIL where the machine is quiet enough to tell
+    assert verdict.phase is not Phase.PASS
 
 
 def test_a_server_killed_midway_leaves_an_incomplete_report_that_another_one_finishes(
