@@ -22,6 +22,9 @@ PLAIN = "none"
 FACTOR = 1.5  # blocks of two short answers differ by 1.2 on a quiet machine; throttling halves
 LEAST_BLOCKS = 8  # of 4 against 4 the rank test's smallest p is 1/70; fewer cannot tell
 CHANCE = 0.05
+LEAST_SECONDS = (
+    0.25  # of a block; what is over sooner tells the scheduler's mood, not the machine's
+)
 
 
 def paces(
@@ -40,6 +43,8 @@ def paces(
         )
         timed = [b for b in these if b.seconds > 0]
         rates = [tokens.get((*kind, b.block), 0) / b.seconds for b in timed]
+        if not timed or median(b.seconds for b in timed) < LEAST_SECONDS:
+            continue
         cut = len(rates) // 2 if since is None else sum(b.block < since for b in timed)
         if min(cut, len(rates) - cut) >= LEAST_BLOCKS // 2:
             found[kind] = rates[:cut], rates[cut:]

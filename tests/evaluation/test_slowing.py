@@ -35,9 +35,10 @@ def test_a_machine_that_is_half_as_fast_halfway_is_named_with_its_figures() -> N
         [2.0, 1.0, 1.0, 2.1, 2.0, 2.0, 1.0, 1.8],  # noise all the while
         [2.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 1.0],  # it became faster
         [1.0, 1.0, 3.0, 3.0],  # too few to tell
+        [0.03, 0.03, 0.03, 0.03, 0.09, 0.09, 0.09, 0.09],  # over before a machine can be told
         [],
     ],
-    ids=["drift", "hiccup", "noise", "faster", "few", "none"],
+    ids=["drift", "hiccup", "noise", "faster", "few", "short", "none"],
 )
 def test_what_is_no_slow_down_is_not_called_one(seconds: list[float]) -> None:
     assert not slowed(*measured(seconds))
