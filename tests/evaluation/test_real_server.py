@@ -74,8 +74,8 @@ if fault == "takes its time where it is asked by several":
     def slow_in_a_batch(self, asks):
         begun = time.perf_counter()
         logits = right_start(self, asks)
-        if len(asks) > 1:  # five times as long: slow, and not yet broken
-            time.sleep(4 * (time.perf_counter() - begun))
+        if len(asks) > 1:  # three times as long: slow, and far from what opens the breaker
+            time.sleep(2 * (time.perf_counter() - begun))
         return logits
     ModelDrafter._catch_up = slow_in_a_batch
 if fault == "takes the bonus from the wrong place":
@@ -256,7 +256,7 @@ def test_a_draft_that_is_accepted_and_does_not_pay_at_a_load_is_told_so(
     assert told["acceptance_floor"].phase is Phase.PASS
     found = told["speed_over_plain at 4"]
     assert found.interval is not None
-    assert found.interval.estimate < 0.8, found.statement
+    assert found.interval.estimate < 0.9, found.statement
     assert found.phase is not Phase.PASS  # FAIL where the machine is quiet enough to tell
     assert verdict.phase is not Phase.PASS
 
