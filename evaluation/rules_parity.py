@@ -16,8 +16,9 @@ from evaluation.completeness import CANDIDATE, PLAIN
 from evaluation.limits import above, signed
 from evaluation.policy import Policy
 from evaluation.report import Report, RequestFigures
-from evaluation.samples import ACCEPTANCE, AGAIN, SPEED
+from evaluation.samples import ACCEPTANCE, SPEED
 from evaluation.statistics import mean_difference
+from evaluation.texts import plain_again
 from speculation.records import Finding, Phase
 
 RULE = "parity"
@@ -121,10 +122,7 @@ def _against_plain(
 ) -> Finding:
     """ROUGE-L beside what plain decoding scores against itself: with other seeds where it draws,
     alone against in a batch where it is greedy."""
-    if temperature > 0:
-        others = report.of(PLAIN, AGAIN, temperature=temperature)
-    else:
-        others = report.of(PLAIN, SPEED, concurrency=1, temperature=temperature)
+    others = plain_again(report, temperature)
     baseline = {r.prompt: r.parity.rouge_l for r in others if r.parity is not None}
     interval = mean_difference(
         [r.parity.rouge_l for r in compared if r.parity is not None],

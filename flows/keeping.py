@@ -15,7 +15,7 @@ from typing import Any
 from configuration.settings import Settings
 from flows.line import store
 from flows.lineage import read_lineage, training_files
-from speculation.records import Verdict
+from speculation.records import WITHOUT_WEIGHTS, Verdict
 
 FIGURES = (  # of a report's rows: what MLflow draws and lists, under the names of the registry
     ("alpha_hat", "acceptance"),
@@ -31,7 +31,7 @@ def assemble(draft: str, measured: Mapping[str, Any], out: Path) -> Path:
 
     shutil.rmtree(out, ignore_errors=True)
     (out / "report").mkdir(parents=True)
-    if draft not in ("ngram", "none"):
+    if draft not in WITHOUT_WEIGHTS:
         shutil.copytree(draft, out / "draft")
     for path in training_files(draft):
         (out / "training").mkdir(exist_ok=True)
@@ -76,7 +76,7 @@ def register(
     manifest = PairManifest(
         release=release,
         release_uri=plan["target"],
-        draft=fingerprint_draft(draft if draft in ("ngram", "none") else files / "draft"),
+        draft=fingerprint_draft(draft if draft in WITHOUT_WEIGHTS else files / "draft"),
         context_measured=verdict.context_measured or longest,
         making=replace(made, parent=plan["parent"], code_version=made.code_version or _version()),
         engine="builtin",

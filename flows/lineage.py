@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.steps import read_json, write_json
-from speculation.records import Prompt
+from speculation.records import WITHOUT_WEIGHTS, Prompt
 from training.recipe import Recipe
 
 if TYPE_CHECKING:
     from registry.manifest import Making
 
 PROMPTS = "prompts.json"
-WITHOUT_WEIGHTS = ("ngram", "none")
 
 
 def write_lineage(draft: Path, responses: Path, prompts: Iterable[Prompt], recipe: Recipe) -> Path:

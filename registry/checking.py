@@ -18,8 +18,8 @@ from registry.fingerprint import fingerprint, fingerprint_draft
 from registry.folders import weights_of
 from registry.manifest import FILE, PairManifest, read_manifest, verify_files
 from registry.tokens import tokenizer_of
-from registry.versions import WITHOUT_WEIGHTS
 from registry.weights import target_weights_of
+from speculation.records import WITHOUT_WEIGHTS
 
 
 def check(

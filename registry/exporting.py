@@ -33,7 +33,8 @@ from registry.manifest import (
 from registry.markdown import plain
 from registry.speculators import Carried, to_speculators
 from registry.speculators_read import from_speculators
-from registry.versions import WITHOUT_WEIGHTS, PairVersion
+from registry.versions import PairVersion
+from speculation.records import WITHOUT_WEIGHTS
 
 if TYPE_CHECKING:
     from registry.store import Store

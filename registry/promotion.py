@@ -26,7 +26,8 @@ from registry.errors import ManifestError, NotFoundError, StoreError
 from registry.journal import Entry
 from registry.manifest import pair_id
 from registry.store import Store
-from registry.versions import CHAMPION, PREVIOUS, RELEASE, WITHOUT_WEIGHTS, PairVersion
+from registry.versions import CHAMPION, PREVIOUS, RELEASE, PairVersion
+from speculation.records import WITHOUT_WEIGHTS
 
 
 class Outcome(StrEnum):

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from registry.door import speaking
 from registry.journal import Entry
 from registry.store import Store
-from registry.versions import PAIR_ID, SIZE, WITHOUT_WEIGHTS, PairingState, PairVersion
+from registry.versions import PAIR_ID, SIZE, PairingState, PairVersion
+from speculation.records import WITHOUT_WEIGHTS
 
 DAY_SECONDS = 86_400.0
 KEEP_NEWEST, KEEP_DAYS = 10, 30.0  # by default

@@ -15,7 +15,8 @@ from registry.fingerprint import Release, fingerprint_draft
 from registry.manifest import PairManifest
 from registry.promotion import Outcome, Promotion, promote, rollback
 from registry.store import Store
-from registry.versions import STANDS_IN, WITHOUT_WEIGHTS, PairVersion
+from registry.versions import STANDS_IN, PairVersion
+from speculation.records import WITHOUT_WEIGHTS
 
 
 def go_live(
@@ -33,8 +34,7 @@ def go_live(
     or a newer release has come. Asked again after a kill, it goes on. Raises ValueError for another
     kind or an empty `why`, and what `Store.register_pair` and `promote` raise.
     """
-    if kind not in ("ngram", "none") or not why.strip():
-        raise ValueError(f"got {kind!r} because of {why!r}, wanted ngram or none, and a reason")
+    _check(kind, why)
     before = store.champion(pairing)
     if before is not None and before.release == release.digest:
         stands = f"v{before.version} serves release {release.digest[:12]} already"
@@ -43,17 +43,7 @@ def go_live(
     if newest is not None and newest.digest != release.digest:
         came = f"release {newest.version} is newer: {release.digest[:12]} does not go live any more"
         return Promotion(Outcome.REFUSED, came, before, before)
-    manifest = PairManifest(
-        release=release,
-        release_uri=str(target),
-        draft=fingerprint_draft(kind),
-        context_measured=release.context_configured,  # nothing that could be worse farther out
-    )
-    with tempfile.TemporaryDirectory() as files:
-        made = store.register_pair(
-            pairing, manifest, Path(files), report={}, verdict=None, description=f"Made {why}."
-        )
-    mark(store, made, why)
+    made = _without_weights(store, pairing, release, str(target), kind, why)
     expect = None if before is None else before.version
     return promote(store, pairing, made.version, expect=expect, force=why)
 
@@ -67,8 +57,7 @@ def fall_back(
     that a draft of the release's own may follow it. Raises ValueError for another kind, and what
     `Store.register_pair` and `rollback` raise.
     """
-    if kind not in WITHOUT_WEIGHTS:
-        raise ValueError(f"got {kind!r}, wanted one of {', '.join(WITHOUT_WEIGHTS)}")
+    _check(kind, reason)
     before = store.champion(pairing)
     if before is None:
         return Promotion(Outcome.REFUSED, f"{pairing} has no champion to leave", None, None)
@@ -76,17 +65,7 @@ def fall_back(
         stands = f"v{before.version}, the champion, is the {kind} draft already"
         return Promotion(Outcome.ALREADY, stands, before, before)
     bound = store.manifest(before)
-    manifest = PairManifest(
-        release=bound.release,
-        release_uri=bound.release_uri,
-        draft=fingerprint_draft(kind),
-        context_measured=bound.release.context_configured,
-    )
-    with tempfile.TemporaryDirectory() as files:
-        made = store.register_pair(
-            pairing, manifest, Path(files), report={}, verdict=None, description=f"Made: {reason}."
-        )
-    mark(store, made, reason)
+    made = _without_weights(store, pairing, bound.release, bound.release_uri, kind, reason)
     return rollback(store, pairing, to=made.version, leave=leave, reason=reason)
 
 
@@ -95,3 +74,27 @@ def mark(store: Store, pair: PairVersion, why: str) -> None:
     with speaking(store.url, f"marking {pair.pairing} v{pair.version}"):
         number = str(pair.version)
         store.client.set_model_version_tag(pair.pairing, number, STANDS_IN, why)
+
+
+def _without_weights(
+    store: Store, pairing: str, release: Release, uri: str, kind: str, why: str
+) -> PairVersion:
+    """The marked pair of that release and kind; registered where there is none yet."""
+    manifest = PairManifest(
+        release=release,
+        release_uri=uri,
+        draft=fingerprint_draft(kind),
+        context_measured=release.context_configured,  # nothing that could be worse farther out
+    )
+    with tempfile.TemporaryDirectory() as files:
+        made = store.register_pair(
+            pairing, manifest, Path(files), report={}, verdict=None, description=f"Made: {why}."
+        )
+    mark(store, made, why)
+    return made
+
+
+def _check(kind: str, why: str) -> None:
+    if kind not in WITHOUT_WEIGHTS or not why.strip():
+        wanted = " or ".join(WITHOUT_WEIGHTS)
+        raise ValueError(f"got {kind!r} because of {why!r}, wanted {wanted}, and a reason")

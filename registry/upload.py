@@ -47,12 +47,11 @@ from registry.versions import (
     UNJUDGED,
     URI,
     VERDICT,
-    WITHOUT_WEIGHTS,
     PairVersion,
     ReleaseVersion,
     target_name,
 )
-from speculation.records import Verdict
+from speculation.records import WITHOUT_WEIGHTS, Verdict
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -23,7 +23,6 @@ REPLACED = "paceline.replaced"  # the version that was champion before it
 PARENT = "paceline.parent"  # pair_id of the pair whose draft this one started from
 SOURCE = "paceline.source"  # of a release that lives in MLflow: models:/name/version
 STANDS_IN = "paceline.stands_in"  # on a pair that serves a release until its own draft is made
-WITHOUT_WEIGHTS = ("ngram", "none")  # kinds of draft that need no making
 SHOWN_METRICS = {"acceptance": "acceptance", "acceptance_length": "length", "speedup": "speed-up"}
 # figures that make lists useful, and their tags
 OURS = "paceline"  # on every registered model that Paceline made; says what it holds

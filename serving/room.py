@@ -18,9 +18,9 @@ from registry.configs import context_of, text_config
 from registry.errors import FolderError
 from registry.folders import config_of, weights_of
 from registry.tensors import DTYPE_BITS
-from registry.versions import WITHOUT_WEIGHTS
 from serving.settings import ServeSettings
 from speculation.cache import ROOM
+from speculation.records import WITHOUT_WEIGHTS
 
 RESERVE = 0.1  # of what is needed
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
@@ -64,20 +64,32 @@ def need_of(folder: Path, *, cached_tokens: int, dtype: str) -> Need:
     return Need(sum(bits) // 8, cached_tokens * token)
 
 
+def target_need(settings: ServeSettings, folder: Path, context: int) -> Need:
+    """What a target of that context takes as it is to be served. Raises FolderError."""
+    tokens = _tokens(settings, context) + settings.prefix_tokens
+    return need_of(folder, cached_tokens=tokens, dtype=settings.dtype)
+
+
+def draft_need(settings: ServeSettings, folder: Path, context: int) -> Need:
+    """What a draft takes for a target of that context. Raises FolderError."""
+    return need_of(folder, cached_tokens=_tokens(settings, context), dtype=settings.dtype)
+
+
+def _tokens(settings: ServeSettings, context: int) -> int:
+    return settings.max_slots * (min(settings.max_context, context) + ROOM)
+
+
 def check_start(settings: ServeSettings, free: int | None) -> None:
     """Raises RoomError where a target and its drafts, with what requests take, cannot fit into
     `free` bytes at all: said at once, and not by the system once it is full."""
     assert settings.target is not None
     context = context_of(config_of(settings.target), settings.target)
-    tokens = settings.max_slots * (min(settings.max_context, context) + ROOM)
-    need = need_of(
-        settings.target, cached_tokens=tokens + settings.prefix_tokens, dtype=settings.dtype
-    )
+    need = target_need(settings, settings.target, context)
     for draft in settings.arms.values() if settings.trial else [settings.draft]:
         if draft in WITHOUT_WEIGHTS:
             continue
         with suppress(FolderError, OSError):  # loading it says what is wrong with it
-            need += need_of(Path(draft), cached_tokens=tokens, dtype=settings.dtype)
+            need += draft_need(settings, Path(draft), context)
     if not fits(need, free, reserve=0.0):
         raise RoomError(
             f"got max_slots {settings.max_slots} and max_context {settings.max_context}, for which "

@@ -23,9 +23,8 @@ from serving.loading import Host, Loaded
 from serving.notes import Notes
 from serving.pairs_on_disk import CheckedPair, PairsOnDisk, TargetOnDisk
 from serving.passing import in_passing_thread
-from serving.room import Need, fits, need_of
+from serving.room import Need, draft_need, fits, target_need
 from serving.service import Service
-from speculation.cache import ROOM
 
 log = logging.getLogger("paceline.serving")
 
@@ -133,14 +132,11 @@ class Switching:
     def _need(self, target: TargetOnDisk, arm: Arm, *, same: bool) -> Need:
         """What a pair takes; without the target's weights where the target is the `same`."""
         settings, context = self._service.settings, target.release.context_configured
-        tokens = settings.max_slots * (min(settings.max_context, context) + ROOM)
-        need = need_of(
-            target.folder, cached_tokens=tokens + settings.prefix_tokens, dtype=settings.dtype
-        )
+        need = target_need(settings, target.folder, context)
         if same:
             need = Need(0, need.cache_bytes)
         if isinstance(arm.draft, Path):
-            need += need_of(arm.draft, cached_tokens=tokens, dtype=settings.dtype)
+            need += draft_need(settings, arm.draft, context)
         return need
 
     async def _switch(self, checked: CheckedPair, host: Host | None) -> None:

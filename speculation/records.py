@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import Any
 
 DRAFT_KINDS = ("model", "head", "ngram", "none")
+WITHOUT_WEIGHTS = ("ngram", "none")  # of these; they need no making
 
 
 @dataclass(frozen=True, slots=True)

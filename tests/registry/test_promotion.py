@@ -550,5 +550,5 @@ def test_a_release_with_one_pair_can_fall_back_to_what_needs_no_making(
 
 def test_there_is_nothing_to_fall_back_from_without_a_champion(store: Store) -> None:
     assert fall_back(store, "docstrings", "ngram", reason="why").outcome is Outcome.REFUSED
-    with pytest.raises(ValueError, match="wanted one of ngram, none"):
+    with pytest.raises(ValueError, match="wanted ngram or none, and a reason"):
         fall_back(store, "docstrings", "head", reason="why")
