@@ -69,7 +69,7 @@ class Commands(TyperGroup):
             except Exception as error:  # the process edge: whatever it is, it has to be told
                 code = code_of(error, named_paths(given, os.environ))
                 tell_machine(told(error, code))
-                print(f"paceline: {sentence(error)}", file=sys.stderr)
+                print(f"paceline: {sentence(error)}", file=sys.stderr)  # the machine has its own
                 if os.environ.get("PACELINE_DEBUG") == "1":
                     traceback.print_exception(error)
                 sys.exit(code)

@@ -135,7 +135,7 @@ def servers(settings: Settings, *, flows: bool = False) -> Iterator[Servers]:
     from cli.stack import Stack
 
     with Stack(settings.home, os.environ) as stack:
-        print("paceline: starting the home's own servers", file=sys.stderr)
+        print("paceline: starting the home's own servers", file=sys.stderr)  # it takes a while
         stack.create_schemas()
         registry = registry or stack.start_mlflow()
         if flows and not prefect:

@@ -125,7 +125,7 @@ def evaluate(
     given = read_prompts(prompts)
     asked = asked_once(given)[:count]
     if repeats := len(given) - len(asked_once(given)):
-        print(
+        print(  # for people; stdout is the machine's
             f"{repeats} of {len(given)} prompts ask what one before them asks, which tells nothing "
             "new: they are left out",
             file=sys.stderr,
@@ -149,7 +149,7 @@ def evaluate(
             raise typer.Exit(Exit.NO)
     taught = {name: learned(kind) for name, kind in arms.items()}
     for name in [name for name, hashes in taught.items() if hashes is None]:
-        print(
+        print(  # for people, likewise
             f"what the {name} was trained on is not on record beside it: if these prompts are "
             "among it, its acceptance flatters it",
             file=sys.stderr,
