@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
-FORMAT = "paceline measurement journal 2"
+FORMAT = "paceline measurement journal 3"  # 2 had the timed prompts in the order of the file
 
 
 class JournalError(ValueError):

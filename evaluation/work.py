@@ -3,7 +3,9 @@
 Acceptance and again: every arm answers every prompt at every temperature, several at a time; again
 is plain decoding with other seeds, the baseline of parity where tokens are drawn. Speed: blocks of
 one arm at one concurrency, the order of the arms reversed from block to block (ABBA), so that a
-machine that warms up or slows down favours no arm. Pure: prompts in, plan out.
+machine that warms up or slows down favours no arm. Whatever the order of the prompts, each block
+has an alike mix of them: in a file sorted by length the later blocks would be the slower ones, and
+the endpoint would be blamed. Pure: prompts in, plan out.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from speculation.records import Prompt
 PLAIN = "none"
 BLOCK_PROMPTS = 2  # requests of one arm in a row in a block, for each that is asked at once
 LEAST_BLOCKS = 8  # at a concurrency, where the prompts suffice: fewer tell little of the spread
+GOLDEN = (5**0.5 - 1) / 2  # the fractions of its multiples lie evenly from 0 to 1, however many
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +91,9 @@ def speed(
     for temperature in temperatures:
         for concurrency in concurrencies:
             size, chosen = _spread(prompts, count, concurrency)
-            for number, first in enumerate(range(0, len(chosen), size)):
+            for number, dealt in enumerate(_dealt(chosen, size)):
                 order = arms if number % 2 == 0 else list(reversed(arms))
-                its = seed + first if temperature > 0 else None
+                its = seed + number * size if temperature > 0 else None
                 yield tuple(
                     Block(
                         arm,
@@ -99,7 +102,7 @@ def speed(
                         number,
                         tuple(
                             Work(SPEED, arm, prompt, temperature, concurrency, number, its)
-                            for prompt in chosen[first : first + size]
+                            for prompt in dealt
                         ),
                     )
                     for arm in order
@@ -118,3 +121,29 @@ def _spread(prompts: Sequence[Prompt], count: int, concurrency: int) -> tuple[in
     wanted = min(len(prompts), count if concurrency == 1 else max(count, LEAST_BLOCKS * size))
     wanted = max(wanted - wanted % size, min(size, wanted))  # a last block that is short is left
     return size, [prompts[i * len(prompts) // wanted] for i in range(wanted)]
+
+
+def _dealt(chosen: Sequence[Prompt], size: int) -> list[list[Prompt]]:
+    """The prompts in blocks of `size` that are alike, in an order in which any stretch is alike.
+
+    Sorted by kind and length they are cut into as many parts as a block has prompts; a block gets
+    one of each part, of the next part from the other end, so that lengths even out. What is left
+    of a trend from block to block is scattered, as are long and short ones within a block.
+    """
+    blocks = len(chosen) // size or 1
+    ordered = sorted(chosen, key=_likeness)
+    parts = [ordered[first : first + blocks] for first in range(0, len(ordered), blocks)]
+    parts = [part[:: -1 if number % 2 else 1] for number, part in enumerate(parts)]
+    return [[parts[part][block] for part in _scattered(len(parts))] for block in _scattered(blocks)]
+
+
+def _likeness(prompt: Prompt) -> tuple[str, str, str, int]:
+    """What prompts that take about as long have in common: their kind and, in it, their length."""
+    texts = "".join(str(message["content"]) for message in prompt.messages)
+    length = len(texts.encode("utf-8", "backslashreplace"))  # tokens follow bytes in every script
+    return prompt.task, prompt.language, prompt.adapter or "", length
+
+
+def _scattered(count: int) -> list[int]:
+    """0 to count - 1, neighbours far apart."""
+    return sorted(range(count), key=lambda number: number * GOLDEN % 1)
