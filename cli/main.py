@@ -5,7 +5,20 @@ from __future__ import annotations
 
 import typer
 
-from cli import bench, demo, measuring, models, pairs, prune, servers, setup, state, travel, worker
+from cli import (
+    bench,
+    demo,
+    measuring,
+    models,
+    pairs,
+    pin,
+    prune,
+    servers,
+    setup,
+    state,
+    travel,
+    worker,
+)
 from cli.exits import Commands
 
 app = typer.Typer(
@@ -31,6 +44,7 @@ app.command()(measuring.evaluate)
 app.command()(measuring.gate)
 app.command()(pairs.promote)
 app.command()(pairs.rollback)
+app.command()(pin.pin)
 app.command()(servers.serve)
 app.command()(servers.monitor)
 app.command()(worker.worker)

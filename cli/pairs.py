@@ -99,7 +99,7 @@ def promote(
 
         store = Store(there.registry)
         now = expect or None if expect is not None else store.alias(pairing, "champion")
-        _tell(move(store, pairing, version, expect=now, force=force))
+        _tell(move(store, pairing, version, expect=now, force=force, by_hand=True))
 
 
 def rollback(

@@ -85,6 +85,9 @@ def _shown(state: PairingState) -> Iterator[str]:
     champion = state.named("champion")
     now = "none yet" if champion is None else f"version {champion.version} ({champion.pair_id})"
     yield f"{state.pairing}: champion {now}"
+    if state.pinned is not None:
+        why = f": {state.pinned.pinned_why}" if state.pinned.pinned_why else ""
+        yield f"  pinned to release {state.pinned.version}, whatever is released{why}"
     yield from (f"  WARNING: {warning}" for warning in state.warnings)
     if state.releases:
         rows = [["  release", "digest", "registered", "folder"]]

@@ -109,15 +109,20 @@ def named(row: Mapping[str, Any]) -> dict[str, Any]:
 def settle(
     settings: Settings, pairing: str, plan: Mapping[str, Any], version: int, phase: str
 ) -> dict[str, Any]:
-    """Promote what passed, unless a newer release or another champion came meanwhile."""
+    """Promote what passed, unless a newer release or another champion came meanwhile, or users are
+    to stay on another release."""
     from flows.promote import move_champion
+    from registry.pinning import said
 
-    newest = max(release.version for release in store(settings).releases(pairing))
     base = {"version": version, "phase": phase, "promoted": False}
     if phase != "PASS":
         return {**base, "statement": f"pair {version} is not promoted: the gate says {phase}"}
-    if newest != plan["version"]:
-        why = f"release {newest} came meanwhile and supersedes release {plan['version']}"
+    newest = max(store(settings).releases(pairing), key=lambda release: release.version)
+    pinned = store(settings).pinned(pairing)
+    # By digest: two hosts that announce one release at once may have given it two numbers.
+    if (pinned or newest).digest != plan["release"]:
+        why = f"release {newest.version} came meanwhile and supersedes release {plan['version']}"
+        why = f"users stay on {said(pinned)}" if pinned else why
         return {**base, "statement": f"pair {version} is left as a candidate: {why}"}
     champion = store(settings).champion(pairing)
     judged_against = plan["champion"]

@@ -26,14 +26,18 @@ def missing(
     champion: PairVersion | None,
     *,
     now: float,  # seconds since the epoch
+    pinned: str = "",  # digest of the release that users are to stay on; empty: the newest
 ) -> list[Missing]:
-    """What to start. Only the newest release counts: an older one was superseded."""
+    """What to start. Only the newest release counts: an older one was superseded. Where users are
+    to stay on another one it does not go live, and its draft is made for when they no longer are.
+    """
     if not releases:
         return []
     newest = max(releases, key=lambda release: release.version)
     parameters = {"pairing": pairing, "release": newest.digest}
     found: list[Missing] = []
-    if why := waits_no_more(line, newest, pairs, champion, now=now):
+    stays = pinned not in ("", newest.digest)
+    if not stays and (why := waits_no_more(line, newest, pairs, champion, now=now)):
         found.append(("go_live", {**parameters, "why": why}, live_key(pairing, newest.digest), why))
         if line.on_release == "at_once":  # its trial comes before the making of a draft, which
             return found  # takes the machine for long

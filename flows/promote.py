@@ -18,17 +18,17 @@ def promote(pairing: str, version: int, expect: int | None) -> dict[str, Any]:
 
     `expect` is the champion that it was judged against (None: there was none).
     """
-    result = move_champion(settings(), pairing, version, expect=expect)
+    result = move_champion(settings(), pairing, version, expect=expect, by_hand=True)
     get_run_logger().info(result["statement"])
     create_markdown_artifact(f"**{pairing}** {result['statement']}", key="promotion")
     return result
 
 
 def move_champion(
-    found: Settings, pairing: str, version: int, *, expect: int | None
+    found: Settings, pairing: str, version: int, *, expect: int | None, by_hand: bool = False
 ) -> dict[str, Any]:
     """The registry's compare-and-set; overtaken by another champion is a "no" and moves nothing."""
     from registry.promotion import promote as move
 
-    moved = move(store(found), pairing, version, expect=expect)
+    moved = move(store(found), pairing, version, expect=expect, by_hand=by_hand)
     return {"version": version, "promoted": moved.ok, "statement": moved.statement}

@@ -67,7 +67,9 @@ def lacking(registry: Store, name: str, line: Pairing) -> list[Missing]:
     newest = max(releases, key=lambda release: release.version, default=None)
     pairs = [] if newest is None else registry.pairs(name, having={RELEASE: newest.digest})
     champion = registry.champion(name)
-    return missing(name, line, releases, pairs, champion, now=time.time())
+    stays = registry.pinned(name) if releases else None
+    pinned = "" if stays is None else stays.digest
+    return missing(name, line, releases, pairs, champion, now=time.time(), pinned=pinned)
 
 
 def deliver_alarms(home: Any) -> int:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from registry import journal
 from registry.door import insisting, speaking
-from registry.errors import ForeignVersionError
+from registry.errors import ForeignVersionError, NotFoundError
 from registry.journal import DONE, VOID, Entry
+from registry.pinning import LIFTED, pin, unpin
 from registry.store import Store
 from registry.story import with_standing
 from registry.versions import (
@@ -65,6 +66,7 @@ def apply(store: Store, pairing: str, entry: Entry) -> str:
             client.set_model_version_tag(pairing, str(left), ROLLED_BACK, entry.reason)
         if left is not None:
             client.set_registered_model_alias(pairing, PREVIOUS, str(left))
+        _pin(store, pairing, entry)  # before the alias, so that no look finds one without the other
         if journal.read(store, pairing)[-1].number != entry.number:
             return DONE  # somebody else wrote all of it, and the next entry too
         client.set_registered_model_alias(pairing, CHAMPION, number)
@@ -79,6 +81,16 @@ def apply(store: Store, pairing: str, entry: Entry) -> str:
         tidy(store, champion, entry.at, replaced=left, anew=entry.action != "adopt")
     _note_standing(store, pair_or_none(store, pairing, left))
     return DONE
+
+
+def _pin(store: Store, pairing: str, entry: Entry) -> None:
+    if entry.pin == LIFTED:
+        unpin(store, pairing)
+    elif entry.pin:
+        try:
+            pin(store, pairing, entry.pin, entry.force or "its alias was moved there by hand")
+        except NotFoundError:  # the release was deleted by hand; its pairs are still pairs
+            return
 
 
 def _stale(store: Store, pairing: str, version: int) -> bool:

@@ -49,6 +49,7 @@ class Entry:
     at: str  # ISO 8601
     reason: str = ""  # why the one before was left, for a rollback
     force: str = ""  # why a pair without a PASS is promoted
+    pin: str = ""  # digest of the release to stay on from now, "lifted", or empty: as it was
     by: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
     token: str = field(default_factory=lambda: uuid4().hex)  # one a decision, sent twice or not
     number: int = 0  # MLflow's; 0 until it is written
@@ -133,6 +134,7 @@ def _tags(entry: Entry) -> dict[str, str]:
         "at": entry.at,
         "reason": entry.reason,
         "force": entry.force,
+        "pin": entry.pin,
         "by": entry.by,
         "token": entry.token,
     }
@@ -155,6 +157,7 @@ def _entry(version: ModelVersion) -> Entry | None:
             at=told("at"),
             reason=told("reason"),
             force=told("force"),
+            pin=told("pin"),
             by=told("by"),
             token=told("token"),
             number=int(version.version),
@@ -176,6 +179,9 @@ def _told(pairing: str, entry: Entry) -> str:
         lines = [f"v{entry.version} taken over: its alias was moved by hand."]
     lines += [f"Because: {plain(entry.reason)}."] if entry.reason else []
     lines += [f"Forced: {plain(entry.force)}."] if entry.force else []
+    if entry.pin:
+        lifted = "No release is pinned any more."
+        lines.append(lifted if entry.pin == "lifted" else f"Pinned to release `{entry.pin[:12]}`.")
     numbers = dict.fromkeys(filter(None, [entry.version, entry.instead_of]))
     links = " and ".join(f"[v{n}](#/models/{pairing}/versions/{n})" for n in numbers)
     return "\n\n".join([*lines, f"At {entry.at}, by `{entry.by}`. See {links}."])

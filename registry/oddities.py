@@ -15,6 +15,7 @@ def oddities(
     foreign: Sequence[int],  # versions among them that are no pairs
     journal: Sequence[Entry],  # the entries that count, oldest first
     releases: Sequence[ReleaseVersion],
+    pinned: ReleaseVersion | None = None,
 ) -> Iterator[str]:
     """One sentence for each thing that is not as Paceline leaves it."""
     last = journal[-1] if journal else None
@@ -49,6 +50,11 @@ def oddities(
         yield (
             f"the champion v{number} is bound to release {champion.release[:12]}, which is none of "
             "this pairing's: it was copied from another"
+        )
+    if champion is not None and pinned is not None and champion.release != pinned.digest:
+        yield (
+            f"the pairing is pinned to release {pinned.version}, and the champion v{number} is of "
+            "another: promote a pair of that release, or lift the pin with `paceline pin --lift`"
         )
     if foreign:
         named = ", ".join(f"v{version}" for version in sorted(foreign))

@@ -25,6 +25,7 @@ from registry.effects import end_last, pair_or_none, tidy, unfinished
 from registry.errors import ManifestError, NotFoundError, StoreError
 from registry.journal import Entry
 from registry.manifest import pair_id
+from registry.pinning import pin_after, reason_against
 from registry.store import Store
 from registry.versions import CHAMPION, PREVIOUS, RELEASE, PairVersion
 from speculation.records import WITHOUT_WEIGHTS
@@ -63,14 +64,17 @@ def promote(
     *,
     expect: int | None,
     force: str = "",
+    by_hand: bool = False,
     clock: Callable[[], datetime] = now,
 ) -> Promotion:
     """Make `version` the champion, if the champion still is `expect` (None: there is none).
 
     `force` is the reason for promoting a pair whose verdict is not PASS, that was rolled back, or
-    that takes users back to an earlier release; it is kept with the pair. Asked again, or by two at
-    once, it is done once. `NotFoundError` when there is no such version, `StoreError` when MLflow
-    is away or the read-back shows a writer that does not keep the journal.
+    that takes users back to an earlier release; it is kept with the pair. What goes back a release
+    pins the pairing to it (see `pinning`); only what is asked for `by_hand` leaves a pinned
+    release. Asked again, or by two at once, it is done once. `NotFoundError` when there is no such
+    version, `StoreError` when MLflow is away or the read-back shows a writer that does not keep the
+    journal.
     """
     with store.writing(pairing):
         last = end_last(store, pairing)
@@ -84,7 +88,9 @@ def promote(
             return Promotion(Outcome.REFUSED, f"{unfit}; its alias was moved by hand", None, before)
         if found == version and not unfit:
             if last is not None and last.version != version:
-                entry = Entry("adopt", version, version, last.number, _stamp(clock))
+                was = pair_or_none(store, pairing, last.version)
+                pin = _pin_after(store, wanted, was)
+                entry = Entry("adopt", version, version, last.number, _stamp(clock), pin=pin)
                 return _commit(store, wanted, before, entry)
             champion = tidy(store, wanted, _stamp(clock))
             return Promotion(Outcome.ALREADY, f"v{version} is champion already", champion, before)
@@ -93,12 +99,14 @@ def promote(
         reason = (
             _reason_against(wanted, force)
             or _reason_against_release(store, wanted, before, force)
+            or reason_against(store.pinned(pairing), wanted, by_hand=by_hand)
             or _reason_against_files(store, wanted)
         )
         if reason:
             return Promotion(Outcome.REFUSED, reason, before, before)
         after = 0 if last is None else last.number
-        entry = Entry("promote", version, found, after, _stamp(clock), force=force.strip())
+        pin = _pin_after(store, wanted, before)
+        entry = Entry("promote", version, found, after, _stamp(clock), force=force.strip(), pin=pin)
         return _commit(store, wanted, before, entry)
 
 
@@ -214,7 +222,7 @@ def _reason_against_release(
     """A decision about a draft takes nobody back to an earlier target: that a person says apart."""
     if before is None or before.release == wanted.release or force.strip():
         return ""
-    numbers = {release.digest: release.version for release in store.releases(wanted.pairing)}
+    numbers = _numbers(store, wanted.pairing)
     served, asked = numbers.get(before.release, 0), numbers.get(wanted.release, 0)
     if asked >= served:
         return ""
@@ -223,6 +231,20 @@ def _reason_against_release(
         "back to an earlier target is no decision about a draft; force it with the reason, or go "
         f"back to a pair of release {served} with a rollback"
     )
+
+
+def _numbers(store: Store, pairing: str) -> dict[str, int]:
+    return {release.digest: release.version for release in store.releases(pairing)}
+
+
+def _pin_after(store: Store, wanted: PairVersion, before: PairVersion | None) -> str:
+    """What its promotion makes of the pairing's pin."""
+    pinned = store.pinned(wanted.pairing)
+    served = None if before is None else before.release
+    now = None if pinned is None else pinned.digest
+    if served == wanted.release and now in (None, served):
+        return ""  # no change of release, and no query for their numbers
+    return pin_after(wanted.release, served, now, _numbers(store, wanted.pairing))
 
 
 def _reason_against_return(pair: PairVersion) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from registry.door import speaking
 from registry.fingerprint import Release, fingerprint_draft
 from registry.manifest import PairManifest
+from registry.pinning import said
 from registry.promotion import Outcome, Promotion, promote, rollback
 from registry.store import Store
 from registry.versions import STANDS_IN, PairVersion
@@ -30,15 +31,20 @@ def go_live(
 ) -> Promotion:
     """Have `release`, which lives in `target`, served with a stand-in for its draft.
 
-    Nothing is changed, and the statement says so, where a pair of this release is champion already
-    or a newer release has come. Asked again after a kill, it goes on. Raises ValueError for another
-    kind or an empty `why`, and what `Store.register_pair` and `promote` raise.
+    Nothing is changed, and the statement says so, where a pair of this release is champion already,
+    a newer release has come, or users are to stay on another one. Asked again after a kill, it goes
+    on. Raises ValueError for another kind or an empty `why`, and what `Store.register_pair` and
+    `promote` raise.
     """
     _check(kind, why)
     before = store.champion(pairing)
     if before is not None and before.release == release.digest:
         stands = f"v{before.version} serves release {release.digest[:12]} already"
         return Promotion(Outcome.ALREADY, stands, before, before)
+    pinned = store.pinned(pairing)
+    if pinned is not None and pinned.digest != release.digest:
+        stays = f"users stay on {said(pinned)}: {release.digest[:12]} does not go live"
+        return Promotion(Outcome.REFUSED, stays, before, before)
     newest = max(store.releases(pairing), key=lambda known: known.version, default=None)
     if newest is not None and newest.digest != release.digest:
         came = f"release {newest.version} is newer: {release.digest[:12]} does not go live any more"

@@ -33,6 +33,8 @@ from registry.versions import (
     DRAFT_KIND,
     OURS,
     PAIR_ID,
+    PINNED,
+    PINNED_WHY,
     PREVIOUS,
     RELEASE,
     REPORT,
@@ -180,7 +182,7 @@ class Store:
         version = (
             self._version(check_name(pairing), which)
             if isinstance(which, int)
-            else self._aliased(pairing, which)
+            else self._aliased(check_name(pairing), which)
         )
         if version is None:
             return None
@@ -193,12 +195,19 @@ class Store:
 
     def alias(self, pairing: str, alias: str) -> int | None:
         """The version number that the alias names, a pair's or not."""
-        version = self._aliased(pairing, alias)
+        version = self._aliased(check_name(pairing), alias)
         return None if version is None else int(version.version)
 
     def champion(self, pairing: str) -> PairVersion | None:
         """The pair that the alias `champion` names."""
         return self.pair(pairing, CHAMPION)
+
+    def pinned(self, pairing: str) -> ReleaseVersion | None:
+        """The release that the pairing is pinned to (see `pinning`); None where it is to none."""
+        version = self._aliased(target_name(check_name(pairing)), PINNED)
+        if version is None or RELEASE not in version.tags:
+            return None
+        return _release(pairing, version)
 
     def manifest(self, pair: PairVersion) -> PairManifest:
         """The pair's pair.json. `NotFoundError` when its files are gone from MLflow."""
@@ -252,8 +261,9 @@ class Store:
         pairs = [_pair(pairing, version, aliases) for version in newest if PAIR_ID in version.tags]
         pairs.sort(key=lambda pair: -pair.version)
         foreign = [int(v.version) for v in newest if PAIR_ID not in v.tags]
-        told = oddities(aliases, pairs, foreign, journal.read(self, pairing), releases)
-        return PairingState(pairing, releases, tuple(pairs), tuple(told))
+        pinned = self.pinned(pairing) if releases else None
+        told = oddities(aliases, pairs, foreign, journal.read(self, pairing), releases, pinned)
+        return PairingState(pairing, releases, tuple(pairs), tuple(told), pinned)
 
     def describe_pairing(self, pairing: str) -> list[PairVersion]:
         """Write the pairing's page in MLflow anew from what is stored; give its newest pairs."""
@@ -261,7 +271,9 @@ class Store:
         with speaking(self.url, f"describing {pairing}"):
             picture = draw_lineage(self, state)
             kept = journal_name(pairing) if self._model(journal_name(pairing)) else ""
-            story = pairing_story(pairing, state.pairs, lineage=picture, journal=kept)
+            story = pairing_story(
+                pairing, state.pairs, lineage=picture, journal=kept, pinned=state.pinned
+            )
             self.client.update_registered_model(pairing, story)
         return list(state.pairs)
 
@@ -372,13 +384,13 @@ class Store:
         named = {alias: self.alias(pairing, alias) for alias in (CHAMPION, CANDIDATE, PREVIOUS)}
         return {alias: number for alias, number in named.items() if number is not None}
 
-    def _aliased(self, pairing: str, alias: str) -> ModelVersion | None:
+    def _aliased(self, name: str, alias: str) -> ModelVersion | None:
         client = self.client
         from mlflow.exceptions import MlflowException
 
-        with speaking(self.url, f"looking for the {alias} of {pairing}"):
+        with speaking(self.url, f"looking for the {alias} of {name}"):
             try:
-                return client.get_model_version_by_alias(check_name(pairing), alias)
+                return client.get_model_version_by_alias(name, alias)
             except MlflowException as error:  # a missing alias is called an invalid parameter
                 if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
                     return None
@@ -410,6 +422,7 @@ def _release(pairing: str, version: ModelVersion) -> ReleaseVersion:
         model_id=_model_id(version),
         registered=version.creation_timestamp / 1000,
         source=version.tags.get(SOURCE, ""),
+        pinned_why=version.tags.get(PINNED_WHY, ""),
     )
 
 

@@ -158,6 +158,7 @@ def pairing_story(
     *,
     lineage: str = "",  # Markdown of the picture
     journal: str = "",  # the registered model that holds the journal, where there is one
+    pinned: ReleaseVersion | None = None,
 ) -> str:
     """The page of a pairing: who is champion, where the pairs come from, and the newest of them
     with what became of each, as many as fit."""
@@ -172,6 +173,10 @@ def pairing_story(
     figures = [name.replace("_", " ") for name in SHOWN_METRICS]
     head = ["version", "alias", "verdict", "draft", "release", *figures, "from", "promoted", "note"]
     order = f" [{journal}](#/models/{journal}) holds the order of promotions." if journal else ""
+    if pinned is not None:
+        place = f"[release {pinned.version}](#/models/{target_name(pairing)}/versions/"
+        why = f": {plain(_cut(pinned.pinned_why, NOTE_LIMIT))}" if pinned.pinned_why else ""
+        heading += f" **Pinned to {place}{pinned.version})**, whatever is released{why}."
     parts = [
         heading,
         f"Each version of `{pairing}` is a pair: one draft bound to the exact release of "

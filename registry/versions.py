@@ -22,6 +22,8 @@ PROMOTED, FORCED, ROLLED_BACK = "paceline.promoted", "paceline.forced", "pacelin
 REPLACED = "paceline.replaced"  # the version that was champion before it
 PARENT = "paceline.parent"  # pair_id of the pair whose draft this one started from
 SOURCE = "paceline.source"  # of a release that lives in MLflow: models:/name/version
+PINNED = "pinned"  # the alias, on a release, that users are to stay on; and why, on that release:
+PINNED_WHY = "paceline.pinned"
 STANDS_IN = "paceline.stands_in"  # on a pair that serves a release until its own draft is made
 SHOWN_METRICS = {"acceptance": "acceptance", "acceptance_length": "length", "speedup": "speed-up"}
 # figures that make lists useful, and their tags
@@ -41,6 +43,7 @@ class ReleaseVersion:
     model_id: str  # MLflow's, of the external model behind the version
     registered: float  # seconds since the epoch
     source: str = ""  # models:/name/version, where the target is a version of MLflow's itself
+    pinned_why: str = ""  # of the release that the pairing is or was pinned to
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,7 @@ class PairingState:
     releases: tuple[ReleaseVersion, ...]
     pairs: tuple[PairVersion, ...]
     warnings: tuple[str, ...] = ()  # what is odd and wants a person, one sentence each
+    pinned: ReleaseVersion | None = None  # that users are to stay on, whatever is released
 
     def named(self, alias: str) -> PairVersion | None:
         """The pair that carries the alias."""

@@ -26,9 +26,11 @@ def release(version: int, digest: str) -> ReleaseVersion:
     return ReleaseVersion("line", version, digest, f"/targets/{version}", "m-1", 0.0)
 
 
-def missing(*state: Any, line: Pairing | None = None, now: float = HOUR) -> list[module.Missing]:
+def missing(
+    *state: Any, line: Pairing | None = None, now: float = HOUR, pinned: str = ""
+) -> list[module.Missing]:
     """An hour after everything was released, which is no reason by itself to go live."""
-    return module.missing(state[0], line or Pairing(), *state[1:], now=now)
+    return module.missing(state[0], line or Pairing(), *state[1:], now=now, pinned=pinned)
 
 
 def pair(
@@ -92,6 +94,16 @@ def test_with_its_pair_a_release_waits_as_long_as_it_may_and_goes_on_being_retra
     found = missing(*state, line=line, now=2 * HOUR)
     assert [flow for flow, *_ in found] == ["go_live", "retrain"]
     assert found[0][3] == "because it waited 2.0 hours for its draft (max_wait_hours)"
+
+
+def test_while_users_stay_on_an_earlier_release_none_goes_live_and_drafts_are_made() -> None:
+    champion = pair(1, OLD, "PASS", CHAMPION)
+    releases = [release(1, OLD), release(2, NEW)]
+    line = Pairing(on_release="at_once", max_wait_hours=1.0)
+    state = ("line", releases, [champion], champion)
+    assert [flow for flow, *_ in missing(*state, line=line, pinned=NEW)] == ["go_live"]
+    found = missing(*state, line=line, now=9 * HOUR, pinned=OLD)
+    assert [(flow, parameters["release"]) for flow, parameters, *_ in found] == [("retrain", NEW)]
 
 
 def test_at_once_a_release_does_not_wait_and_its_draft_is_made_when_it_serves() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from configuration.prompts import write_prompts
 from configuration.settings import Pairing, Settings
-from flows import keeping, making
+from flows import keeping, making, watch
 from flows import respond as responding
 from flows.missing import missing
 from registry.fingerprint import fingerprint
@@ -87,6 +88,35 @@ def test_a_champion_that_came_between_look_and_settle_stays(settings: Settings) 
     assert (flow, key) == ("retrain", f"retrain:line:{plan['release']}"), (
         "the work that has ended with this outcome, which is never started again"
     )
+
+
+def test_a_person_who_went_back_a_release_is_not_overruled(settings: Settings) -> None:
+    plan, version = looked_at(settings)
+    store = Store(settings.registry_url)
+    assert promote(store, "line", version, expect=1).ok
+    assert promote(store, "line", 1, expect=version, force="it rhymes", by_hand=True).ok
+    outcome = keeping.settle(settings, "line", {**plan, "champion": 1}, version, "PASS")
+    assert not outcome["promoted"]
+    assert "users stay on release 1 (" in outcome["statement"]
+    assert "pinned to (it rhymes)" in outcome["statement"]
+
+    line = replace(LINE, max_wait_hours=1.0)
+    for started in (watch.lacking(store, "line", line), watch.lacking(store, "line", LINE)):
+        assert [flow for flow, *_ in started] == ["retrain"], "and nothing goes live"
+
+    of_the_pinned = {**plan, "release": store.releases("line")[0].digest, "champion": 1}
+    assert keeping.settle(settings, "line", of_the_pinned, 2, "PASS")["promoted"]
+
+
+def test_one_release_that_two_hosts_announced_at_once_supersedes_nothing(
+    settings: Settings,
+) -> None:
+    plan, version = looked_at(settings)
+    store = Store(settings.registry_url)
+    twice = store.client.get_model_version("line.target", "2")
+    store.client.create_model_version("line.target", str(twice.source), tags=twice.tags)
+    assert [known.version for known in store.releases("line")] == [1, 2, 3]
+    assert keeping.settle(settings, "line", plan, version, "PASS")["promoted"]
 
 
 def test_a_dead_draft_is_left_for_an_earlier_pair_and_then_for_one_that_needs_no_making(
