@@ -217,7 +217,7 @@ def test_more_connections_than_are_meant_are_told_so_and_far_more_are_cut(
         refused = clients[0].post("/v1/completions", json={"prompt": "x", "max_tokens": 1})
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "1"
-        # Its question's body was not waited for, which ended that connection; this one opens another.
+        # The refusal came before its body did, which ended that connection; this opens another.
         assert clients[0].get("/health/live").status_code == 200
         address = ("127.0.0.1", httpx.URL(served.url).port or 0)
         fourth, fifth = (opened.enter_context(socket.create_connection(address)) for _ in "45")
