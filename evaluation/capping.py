@@ -7,6 +7,7 @@ slicing.py. Knows reports; it is handed what judges them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,6 +15,8 @@ from evaluation.report import Report
 from evaluation.samples import SPEED
 from evaluation.slicing import bucket, prompt_tokens
 from speculation.records import Phase, Verdict
+
+BlockKey = tuple[str, float, int, int]  # arm, temperature, concurrency, block
 
 
 def longest(report: Report) -> int | None:
@@ -32,15 +35,17 @@ def buckets(report: Report) -> dict[int, int]:
 def up_to(report: Report, most: int) -> Report:
     """The report of the prompts of at most `most` tokens alone.
 
-    Of the speed runs whole blocks only: a block's time is that of all its requests.
+    Of the speed runs of several requests at once whole blocks only: a block's time is that of all
+    its requests. One at a time they follow each other, so that each has its own share of it.
     """
     lengths = prompt_tokens(report)
     kept = {prompt.id for prompt in report.prompts if lengths.get(prompt.id, most + 1) <= most}
     mixed = {
         (r.temperature, r.concurrency, r.block)
         for r in report.requests
-        if r.run == SPEED and r.prompt not in kept
+        if r.run == SPEED and r.concurrency > 1 and r.prompt not in kept
     }
+    shares = _shares(report, kept)
     return replace(
         report,
         prompts=tuple(prompt for prompt in report.prompts if prompt.id in kept),
@@ -51,7 +56,10 @@ def up_to(report: Report, most: int) -> Report:
             and not (r.run == SPEED and (r.temperature, r.concurrency, r.block) in mixed)
         ),
         blocks=tuple(
-            b for b in report.blocks if (b.temperature, b.concurrency, b.block) not in mixed
+            replace(b, seconds=b.seconds * share)
+            for b in report.blocks
+            if (b.temperature, b.concurrency, b.block) not in mixed
+            and (share := shares.get(b.key, 1.0)) > 0
         ),
         facts=replace(report.facts, learned=tuple(p for p in report.facts.learned if p in kept)),
         looks=None
@@ -60,6 +68,18 @@ def up_to(report: Report, most: int) -> Report:
             report.looks, strata=tuple(s for s in report.looks.strata if s.context <= most)
         ),
     )
+
+
+def _shares(report: Report, kept: set[str]) -> dict[BlockKey, float]:
+    """How much of the time of each block of the speed runs its `kept` prompts took."""
+    whole: dict[BlockKey, float] = defaultdict(float)
+    part: dict[BlockKey, float] = defaultdict(float)
+    for r in report.requests:
+        if r.run == SPEED:
+            key = r.arm, r.temperature, r.concurrency, r.block
+            whole[key] += r.seconds
+            part[key] += r.seconds if r.prompt in kept else 0.0
+    return {key: part[key] / seconds for key, seconds in whole.items() if seconds > 0}
 
 
 def good_to(

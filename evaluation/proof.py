@@ -84,6 +84,7 @@ class Truth:
     difference: float = 0.0  # of the candidate's alpha-hat from the incumbent's
     correlation: float = 0.10  # within a request
     dead: bool = False  # nothing is accepted on one of two tasks
+    small: bool = False  # and that has too few prompts to be judged by itself
     in_order: bool = False  # that task is the last in the file, and all of it follows the other
     faulty: str | None = None  # which figures are no figures (faulty.py)
     wrong: Phase | None = None  # the verdict that would be false; None: only power is of interest
@@ -127,6 +128,7 @@ def truths(correlations: Sequence[float] = CORRELATIONS) -> Iterator[Truth]:
         name = {0.0: "as good", -margin: "at margin"}.get(difference, "apart")
         yield Truth(name, difference, correlation, wrong=wrong.get(difference))
     yield Truth("dead slice", 0.20, dead=True, wrong=Phase.PASS, never=True)
+    yield Truth("dead small slice", 0.20, dead=True, small=True, wrong=Phase.PASS, never=True)
     yield Truth("dead at the end", 0.20, dead=True, in_order=True, wrong=Phase.PASS, never=True)
     for faulty in FAULTY:
         yield Truth(faulty, 0.10, faulty=faulty, wrong=Phase.PASS, never=True)
@@ -154,8 +156,8 @@ def _tasks(truth: Truth) -> tuple[str, ...]:
     """The tasks of the prompts, over and over."""
     if truth.in_order:  # not mixed as `evaluate` does, so that looks alone have to hold
         return (*["docstring"] * (PROMPTS - LAST), *["summary"] * LAST)
-    # dead on 20 of 160: just enough to be judged by itself, and easily lost in the mean
-    return (*["docstring"] * (7 if truth.dead else 1), "summary")
+    # dead on 32 of 160: just enough to be judged by itself, and easily lost in the mean; or on 16
+    return (*["docstring"] * (9 if truth.small else 4 if truth.dead else 1), "summary")
 
 
 def tally(truth: Truth, seeds: Sequence[int], rules: Mapping[str, Rule], policy: Policy) -> Tally:

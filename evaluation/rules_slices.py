@@ -108,8 +108,8 @@ def _shares(report: Report, members: frozenset[Place]) -> str:
 
 
 def _later(report: Report, policy: Policy, found: Sliced) -> Iterator[Finding]:
-    """What the last look will judge by itself and this one cannot is not waved through now, were
-    there not one prompt of it yet."""
+    """What the last look will judge by itself, or hold to be beyond doubt, and this one cannot is
+    not waved through now, were there not one prompt of it yet."""
     looks = report.looks
     if looks is None or looks.last:
         return
@@ -121,19 +121,31 @@ def _later(report: Report, policy: Policy, found: Sliced) -> Iterator[Finding]:
             f"{looks.planned[-1]} prompts can pass",
         )
         return
-    least, growth = policy.slice_minimum, looks.planned[-1] / looks.planned[looks.number - 1]
-    coming = dict.fromkeys(_by_size(ahead(report), policy).judged)
+    growth = looks.planned[-1] / looks.planned[looks.number - 1]
+    at_the_end = _by_size(ahead(report), policy)
+    coming = dict.fromkeys(at_the_end.judged, policy.slice_minimum)
+    ends = dict(at_the_end.small)
     for name, size in found.small.items():
-        if name.startswith(CONTEXT) and math.ceil(size * growth) >= least:
-            coming[name] = None  # lengths ahead are estimates, and those seen are none
-    for name in coming:
-        if name not in found.judged:
-            size = found.pooled if name == OTHER else found.small.get(name, 0)
+        if name.startswith(CONTEXT):  # lengths ahead are estimates, and those seen are none
+            ends[name] = max(ends.get(name, 0), math.ceil(size * growth))
+    for name, size in ends.items():
+        if size >= policy.slice_minimum:
+            coming[name] = policy.slice_minimum
+        elif size >= SMALL_MINIMUM:  # what is beyond doubt of it will be told then, and so now
+            coming.setdefault(name, SMALL_MINIMUM)
+    for name, least in coming.items():
+        size = found.pooled if name == OTHER else found.small.get(name, 0)
+        if name not in found.judged and size < least:
             yield Finding(
                 RULE + name,
                 Phase.INCONCLUSIVE,
-                f"on {name} there are {size} prompts so far: judged by itself at a later look, "
-                f"from {least} on",
+                f"on {name} there are {size} prompts so far: "
+                + (
+                    "judged by itself"
+                    if least == policy.slice_minimum
+                    else "told whether it is dead"
+                )
+                + f" at a later look, from {least} on",
                 more=least - size,
             )
 

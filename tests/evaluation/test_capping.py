@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 
+import pytest
+
 from evaluation.capping import buckets, good_to, up_to
 from evaluation.gate import judge
 from evaluation.policy import Policy
@@ -12,7 +14,7 @@ from evaluation.report import Report
 from evaluation.simulation import report
 from evaluation.telling import sentence
 from speculation.records import Phase, Verdict
-from tests.evaluation.reshaped import with_lengths, without
+from tests.evaluation.reshaped import at_once_too, with_lengths, without
 from tests.evaluation.test_gate import ARMS, finding
 from tests.evaluation.test_rules_slices import dead_on
 
@@ -20,12 +22,12 @@ POLICY = Policy(prompts=120)
 LENGTHS = (100, 100, 400, 400, 900, 1_900)  # of six prompts: two, two, one and one a bucket
 
 
-def dead_beyond(tokens: int, *, incumbent: bool) -> Report:
-    """The prompts of a block have one length, so that cutting by length leaves blocks whole."""
+def dead_beyond(tokens: int, *, incumbent: bool, in_a_row: int = 4) -> Report:
+    """So many prompts in a row have one length: of 4 cutting by length leaves blocks whole."""
     measured = report(ARMS, seed=1, prompts=240)
     if not incumbent:
         measured = without(measured, "incumbent")
-    measured = with_lengths(measured, lambda n: LENGTHS[n // 4 % 6])
+    measured = with_lengths(measured, lambda n: LENGTHS[n // in_a_row % 6])
     long = {r.prompt for r in measured.of("none") if r.prompt_tokens > tokens}
     return dead_on(measured, long)
 
@@ -42,6 +44,28 @@ def test_where_nothing_serves_it_passes_up_to_the_longest_context_it_is_good_at(
     assert "context up to 2048" in note.statement
     assert f"capped at contexts of {verdict.context_measured} tokens" in sentence(verdict)
     assert Verdict.from_json(json.loads(json.dumps(asdict(verdict)))) == verdict
+
+
+def test_a_draft_is_capped_though_blocks_hold_short_and_long_prompts() -> None:
+    """As `evaluate` deals them. One at a time each request has its own share of a block's time."""
+    measured = dead_beyond(512, incumbent=False, in_a_row=1)
+    verdict = judge(POLICY, measured)
+    assert (verdict.phase, finding(verdict, "context_cap").phase) == (Phase.PASS, Phase.PASS)
+    cut = up_to(measured, 512)
+    seconds = {r.prompt: r.seconds for r in measured.of("none", "speed")}
+    (whole, part) = (
+        {b.block: b.seconds for b in of.blocks if b.arm == "none"} for of in (measured, cut)
+    )
+    assert part
+    split = 0
+    for block, took in part.items():
+        kept, of_all = (
+            sum(seconds[r.prompt] for r in of.of("none", "speed") if r.block == block)
+            for of in (cut, measured)
+        )
+        assert took == pytest.approx(whole[block] * kept / of_all)
+        split += kept < of_all
+    assert split
 
 
 def test_beside_an_incumbent_it_is_rejected_and_the_verdict_says_how_far_it_is_good() -> None:
@@ -74,19 +98,21 @@ def test_one_that_is_good_everywhere_is_good_to_the_longest_bucket_that_was_judg
     assert short.context_measured < 512 + 512
 
 
-def test_a_report_cut_by_length_keeps_whole_blocks_only() -> None:
-    measured = with_lengths(report(ARMS, seed=1, prompts=120), lambda n: 100 if n % 3 else 900)
+def test_of_several_at_once_a_report_cut_by_length_keeps_whole_blocks_only() -> None:
+    drawn = with_lengths(report(ARMS, seed=1, prompts=120), lambda n: 100 if n % 3 else 900)
+    measured = at_once_too(drawn, 2, {})
     cut = up_to(measured, 256)
     assert buckets(measured) == {256: 80, 1024: 40}
     assert len(cut.prompts) == 80
-    left = {(b.arm, b.block) for b in cut.blocks}
+    left = {(b.arm, b.block) for b in cut.blocks if b.concurrency == 2}
     asked = {arm: 0 for arm in measured.arms}
     for request in cut.requests:
-        if request.run == "speed":
+        if request.run == "speed" and request.concurrency == 2:
             assert (request.arm, request.block) in left
             asked[request.arm] += 1
     assert set(asked.values()) == {2 * len(left) // len(measured.arms)}
     assert all(r.prompt_tokens == 100 for r in cut.requests)
+    assert len([b for b in cut.blocks if b.concurrency == 1]) > len(left)
 
 
 def test_lengths_are_tried_from_the_shortest_and_no_further_than_the_first_that_does_not_pass() -> (
