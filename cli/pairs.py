@@ -74,7 +74,8 @@ def promote(
         int | None,
         typer.Option(
             min=0,
-            help="Only if this version is champion now (0: none is). Left out, whichever is.",
+            help="Only if this version is champion now (0: none is). Left out, the one that the "
+            "pair was judged against.",
         ),
     ] = None,
     force: Annotated[
@@ -90,16 +91,17 @@ def promote(
     """Make a registered pair the champion, which servers of this pairing then swap to.
 
     Refused, with exit code 1 and nothing changed, when the pair did not pass the gate or when
-    another champion came meanwhile.
+    another champion came since it was judged. With --force, whichever is champion is replaced.
     """
     settings = settings_of_existing(home, registry)
     with servers(settings) as there:
+        from registry.expecting import expected
         from registry.promotion import promote as move
         from registry.store import Store
 
         store = Store(there.registry)
-        now = expect or None if expect is not None else store.alias(pairing, "champion")
-        _tell(move(store, pairing, version, expect=now, force=force, by_hand=True))
+        found = expected(store, pairing, version, force=force) if expect is None else expect
+        _tell(move(store, pairing, version, expect=found or None, force=force, by_hand=True))
 
 
 def rollback(

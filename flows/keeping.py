@@ -96,6 +96,7 @@ def register(
         verdict=verdict,
         description=f"Made because of release {plan['version']}; {plan['why']}.",
         metrics=metrics,
+        judged_against=plan["champion"] or 0,
     )
     return {"version": version.version, "pair_id": version.pair_id, "run_id": version.run_id}
 
@@ -112,6 +113,7 @@ def settle(
     """Promote what passed, unless a newer release or another champion came meanwhile, or users are
     to stay on another release."""
     from flows.promote import move_champion
+    from registry.expecting import against
     from registry.pinning import said
 
     base = {"version": version, "phase": phase, "promoted": False}
@@ -125,10 +127,8 @@ def settle(
         why = f"users stay on {said(pinned)}" if pinned else why
         return {**base, "statement": f"pair {version} is left as a candidate: {why}"}
     champion = store(settings).champion(pairing)
-    judged_against = plan["champion"]
-    if champion is not None and champion.stands_in and champion.release == plan["release"]:
-        judged_against = champion.version  # it came meanwhile, and was to serve until this one came
-    return {**base, **move_champion(settings, pairing, version, expect=judged_against)}
+    expect = against(champion, plan["release"], plan["champion"])
+    return {**base, **move_champion(settings, pairing, version, expect=expect)}
 
 
 def _figures(row: Mapping[str, Any], prefix: str) -> dict[str, float]:

@@ -316,7 +316,8 @@ def _overtaken(
     return Promotion(
         Outcome.OVERTAKEN,
         f"v{version} was judged against {_named(expect)}, but the champion is "
-        f"{_named(found)}{by}: measure it again, against that one",
+        f"{_named(found)}{by}: measure it again, against that one, or say that it may take its "
+        f"place unmeasured, with `--expect {found or 0}`",
         now,
         now,
     )

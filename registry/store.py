@@ -108,13 +108,15 @@ class Store:
         verdict: Verdict | None,
         description: str = "",
         metrics: Mapping[str, float] | None = None,
+        judged_against: int | None = None,
     ) -> PairVersion:
         """Store a judged pair as a new version of the pairing.
 
         `files` holds what belongs to it: `draft/` (not for ngram and none), `report/`, `training/`;
         its pair.json is written here. `report` is the JSON of report/report.json, whose `rows`
         become the table of the version's page; `description` says in Markdown why the pair was
-        made; `metrics` are logged, and those named in SHOWN_METRICS become tags.
+        made; `metrics` are logged, and those named in SHOWN_METRICS become tags; `judged_against`
+        is the version that was champion when it was judged, 0 where none was.
 
         Idempotent by pair and report: the same pair with the same report is the version that
         exists; measured again, it is a new version. `IncompatibleError` when the draft in `files`
@@ -135,6 +137,7 @@ class Store:
                     metrics=dict(metrics or {}),
                     release=release,
                     relatives=self._relatives(pairing, manifest),
+                    judged_against=judged_against,
                     lineage=lineage_markdown(self, pairing),
                 )
                 with speaking(self.url, f"registering {manifest.pair_id}"):

@@ -36,6 +36,7 @@ from registry.story import (
 from registry.versions import (
     CANDIDATE,
     DRAFT_KIND,
+    JUDGED_AGAINST,
     OF_RELEASE,
     PAIR_ID,
     PARENT,
@@ -78,6 +79,7 @@ class Material:
     metrics: Mapping[str, float]
     release: ReleaseVersion
     relatives: Relatives
+    judged_against: int | None = None  # the version that was champion then; 0: none was
     lineage: str = ""  # Markdown of the picture of all pairs
 
 
@@ -333,4 +335,6 @@ def _shown(material: Material, manifest: PairManifest) -> dict[str, str]:
             tags[tag] = f"{value:.4g}"
     of_release = f"{material.release.version} {manifest.release.digest[:8]}"
     tags |= {DRAFT_KIND: manifest.draft.kind, OF_RELEASE: of_release}
+    if material.judged_against is not None:
+        tags[JUDGED_AGAINST] = str(material.judged_against)
     return tags | {SIZE: f"{size / 1e6:.1f} MB"}

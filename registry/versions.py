@@ -20,6 +20,7 @@ DRAFT_KIND, VERDICT, SIZE, OF_RELEASE = "kind", "verdict", "size", "release"
 REPORT = "paceline.report"
 PROMOTED, FORCED, ROLLED_BACK = "paceline.promoted", "paceline.forced", "paceline.rolled_back"
 REPLACED = "paceline.replaced"  # the version that was champion before it
+JUDGED_AGAINST = "paceline.judged_against"  # the version that was champion then; 0: none was
 PARENT = "paceline.parent"  # pair_id of the pair whose draft this one started from
 SOURCE = "paceline.source"  # of a release that lives in MLflow: models:/name/version
 PINNED = "pinned"  # the alias, on a release, that users are to stay on; and why, on that release:
@@ -85,6 +86,12 @@ class PairVersion:
     def replaced(self) -> int | None:
         """The version that was champion before it; None where none was, or it never was one."""
         told = self.tags.get(REPLACED, "")
+        return int(told) if told.isdecimal() else None
+
+    @property
+    def judged_against(self) -> int | None:
+        """The version that was champion when it was judged, 0: none was; None: not on record."""
+        told = self.tags.get(JUDGED_AGAINST, "")
         return int(told) if told.isdecimal() else None
 
     @property

@@ -106,12 +106,15 @@ def test_a_pair_is_promoted_shown_and_rolled_back(
     first = registered(store, target, tmp_path / "first", seed=1)
     second = registered(store, target, tmp_path / "second", seed=2)
     failed = registered(store, target, tmp_path / "third", seed=3, phase=Phase.FAIL)
+    late = registered(store, target, tmp_path / "late", seed=4, judged_against=first.version)
     line = ("--pairing", "docstrings", "--registry", registry, "--home", tmp_path)
 
     assert run("promote", str(first.version), *line)[0] == 0
     code, told, _ = run("promote", str(second.version), *line, "--expect", "0")
     assert (code, told["outcome"]) == (1, "overtaken")
     assert run("promote", str(second.version), *line, "--expect", str(first.version))[0] == 0
+    code, told, _ = run("promote", str(late.version), *line)
+    assert (code, told["outcome"]) == (1, "overtaken"), "the champion is not what it was judged by"
     code, told, _ = run("promote", str(failed.version), *line)
     assert (code, told["outcome"]) == (1, "refused")
     assert run("promote", "99", *line)[0] == 2
@@ -125,6 +128,8 @@ def test_a_pair_is_promoted_shown_and_rolled_back(
 
     code, told, _ = run("rollback", *line)
     assert (code, told["champion"]["version"]) == (0, first.version)
+    code, told, _ = run("rollback", *line)
+    assert (code, told["champion"]["version"]) == (0, late.version)
     code, told, _ = run("rollback", *line)
     assert (code, told["outcome"]) == (1, "refused")
 

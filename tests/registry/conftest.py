@@ -192,6 +192,7 @@ def registered(
     """Register a pair as a retrain would; `files` is made when it is not there."""
     if not files.exists():
         pair_files(files, draft, seed=seed)
+    judged_against: int | None = None,
     row = {"pair": "candidate", "alpha_hat": 0.61, "tokens_per_second": 123.4, "requests": 80}
     return store.register_pair(
         pairing,
@@ -207,3 +208,4 @@ def registered(
             "odd": float("nan"),
         },
     )
+        judged_against=judged_against,

@@ -17,11 +17,12 @@ import pytest
 from registry import journal
 from registry.effects import heal
 from registry.errors import NotFoundError, StoreError
+from registry.expecting import expected
 from registry.journal import Entry
-from registry.promotion import Outcome, choose_earlier, promote, rollback
+from registry.promotion import Outcome, Promotion, choose_earlier, promote, rollback
 from registry.standing_in import fall_back
 from registry.store import PairVersion, Store
-from registry.versions import PREVIOUS
+from registry.versions import JUDGED_AGAINST, PREVIOUS
 from speculation.records import Phase
 from tests.registry import tiny
 from tests.registry.conftest import registered
@@ -436,31 +437,60 @@ def test_an_entry_that_was_sent_twice_promotes_once(
     assert [entry.version for entry in journal.read(three, "docstrings")] == [1, 2]
 
 
+@pytest.mark.parametrize("hosts", ["one", "two"])
 def test_of_two_concurrent_promotions_one_wins_and_the_other_says_so(
-    three: Store, monkeypatch: pytest.MonkeyPatch
+    three: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: str
 ) -> None:
+    """Both were judged against v1. On one host a lock makes the second wait; on two hosts both look
+    before either writes, and the journal decides."""
     promote(three, "docstrings", 1, expect=None)
-    start = threading.Barrier(2)
-    read = Store.champion
+    both = threading.Barrier(2)
+    write = journal.append
 
-    def slowly(self: Store, pairing: str) -> PairVersion | None:
-        found = read(self, pairing)
-        time.sleep(0.1)  # between the look and the write, where the other would come in
-        return found
+    def after_both_decided(store: Store, pairing: str, entry: Entry) -> None:
+        if hosts == "two":
+            both.wait(timeout=30)
+        else:
+            time.sleep(0.1)  # between the look and the write, where the other would come in
+        write(store, pairing, entry)
 
-    def race(version: int) -> Outcome:
-        own = Store(three.url)
-        assert own.client is not None
-        start.wait(timeout=30)
-        return promote(own, "docstrings", version, expect=1).outcome
+    def race(version: int) -> Promotion:
+        locks = three._locks if hosts == "one" else tmp_path / f"locks of host {version}"
+        own = Store(three.url, locks=locks)
+        number = expected(own, "docstrings", version)
+        assert number == 1
+        both.wait(timeout=30)
+        return promote(own, "docstrings", version, expect=number)
 
-    monkeypatch.setattr(Store, "champion", slowly)
+    for version in ("2", "3"):
+        three.client.set_model_version_tag("docstrings", version, JUDGED_AGAINST, "1")
+    monkeypatch.setattr(journal, "append", after_both_decided)
     with ThreadPoolExecutor(2) as racers:
-        outcomes = dict(zip((2, 3), racers.map(race, (2, 3)), strict=True))
+        told = dict(zip((2, 3), racers.map(race, (2, 3)), strict=True))
+    outcomes = {version: promotion.outcome for version, promotion in told.items()}
     assert sorted(outcomes.values()) == [Outcome.OVERTAKEN, Outcome.PROMOTED]
     winner = next(version for version, out in outcomes.items() if out is Outcome.PROMOTED)
+    statement = told[5 - winner].statement
+    assert f"was judged against v1, but the champion is v{winner}" in statement
+    assert statement.endswith(f"with `--expect {winner}`")
     assert aliases(three)["champion"] == winner
     assert aliases(three)["previous"] == 1
+
+
+def test_without_a_word_the_champion_is_expected_that_the_pair_was_judged_against(
+    three: Store, target: Path, tmp_path: Path
+) -> None:
+    four = registered(three, target, tmp_path / "4", seed=4, judged_against=0)
+    assert four.judged_against == 0
+    assert expected(three, "docstrings", 4) is None
+    assert expected(three, "docstrings", 3) is None, "on record nowhere, and none is champion"
+    promote(three, "docstrings", 1, expect=None)
+    assert expected(three, "docstrings", 3) == 1, "on record nowhere: whichever is"
+    assert expected(three, "docstrings", 4) is None
+    assert expected(three, "docstrings", 4, force="a look at it") == 1
+    assert promote(three, "docstrings", 4, expect=1).ok
+    three.client.set_registered_model_alias("docstrings", "champion", "2")
+    assert expected(three, "docstrings", 4) == 2, "moved by hand, and put back"
 
 
 RACER = """
