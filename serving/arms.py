@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from registry.compatibility import compare, fits_draft, fits_release
+from registry.compatibility import compare, fits_adapters, fits_draft, fits_release
 from registry.errors import ManifestError
 from registry.fingerprint import Draft, Release, fingerprint_draft
 from registry.manifest import FILE, PairManifest, pair_id, read_manifest
@@ -31,6 +31,9 @@ class OnDisk(Protocol):
     @property
     def release(self) -> Release: ...
 
+    @property
+    def adapters(self) -> Mapping[str, str]: ...  # that it is served with: name to digest
+
 
 @dataclass(frozen=True, slots=True)
 class Arm:
@@ -46,7 +49,8 @@ class Arm:
 
 
 def static_arm(target: OnDisk, draft: str) -> Arm:
-    """The arm of a static server. Raises RefusedPairError for a draft of another release."""
+    """The arm of a static server. Raises RefusedPairError for a draft of another release, or one
+    that was judged with other adapters than the target is served with."""
     place = _draft_place(draft)
     found = fingerprint_draft(place)
     manifest = _manifest_beside(place)
@@ -96,6 +100,12 @@ def _bound(
         raise RefusedPairError(
             f"{what}{manifest.pair_id} was judged at no length at all (context_measured is 0): "
             "register it with a report"
+        )
+    if not (fits := fits_adapters(manifest, target.adapters)).ok:
+        raise RefusedPairError(
+            f"{what}{'; '.join(fits.reasons)}. Serve it with the adapters that it was judged with, "
+            "or its draft unverified, from a folder without pair.json; `paceline evaluate "
+            "--adapter NAME=DIR` tells how it does"
         )
     return replace(arm, verified=True, context=manifest.context_measured)
 

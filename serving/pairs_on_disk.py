@@ -7,8 +7,8 @@ never built into a path.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -25,6 +25,7 @@ class TargetOnDisk:
 
     folder: Path
     release: Release
+    adapters: Mapping[str, str] = field(default_factory=dict)  # a champion is served with none
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,7 @@ class Served:
 
     folder: Path
     release: Release
+    adapters: Mapping[str, str] = field(default_factory=dict)
 
 
 def on_disk(folder: Path) -> Served:

@@ -19,7 +19,7 @@ from registry.adapters import fingerprint_adapter
 from registry.errors import FolderError, RegistryError
 from registry.fingerprint import fingerprint, fingerprint_draft
 from registry.manifest import PairManifest, read_manifest, with_files, write_manifest
-from serving.arms import RefusedPairError, static_arm, trial_arms, weightless_beside
+from serving.arms import RefusedPairError, registered_arm, static_arm, trial_arms, weightless_beside
 from serving.loading import Host, Loaded
 from serving.pairs_on_disk import PairsOnDisk, TargetOnDisk
 from serving.settings import ServeSettings, SettingsError
@@ -347,6 +347,28 @@ def test_an_engine_starts_again_over_the_weights_it_has(
     assert isinstance(after, HeadDrafter)
     assert after.head is before.head
     assert after.cache is not before.cache
+
+
+def test_a_pair_is_served_with_the_adapters_that_it_was_judged_with(
+    host: Host, draft_folder: Path, target_folder: Path, tmp_path: Path
+) -> None:
+    place = pair_of(draft_folder, target_folder, tmp_path / "pair")
+    polite = replace(host, adapters={"polite": "a" * 64})
+    with pytest.raises(RefusedPairError, match="was not judged with the adapter polite"):
+        static_arm(polite, str(place))
+    assert not static_arm(polite, str(draft_folder)).verified, "a bare draft may be tried"
+    assert static_arm(polite, "ngram"), "and what learned nothing serves anything"
+    manifest = replace(read_manifest(place), adapters={"polite": "a" * 64})
+    write_manifest(manifest, place)
+    assert static_arm(polite, str(place)).verified
+    for adapters, said in (
+        ({}, "was judged with the adapter polite, not here"),
+        ({"polite": "b" * 64}, "the adapter polite is bbbbbbbbbbbb"),
+    ):
+        with pytest.raises(RefusedPairError, match=said):
+            static_arm(replace(host, adapters=adapters), str(place))
+    with pytest.raises(RefusedPairError, match="not here. Serve it with the adapters"):
+        registered_arm(TargetOnDisk(host.folder, host.release), manifest, place)
 
 
 def test_adapters_are_looked_at_as_bytes_before_they_are_loaded(
