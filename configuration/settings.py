@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from configuration.faults import ConfigurationError, Fault
 from configuration.tables import Words
 from evaluation.policy import Policy
+from monitoring.settings import Monitoring
 from registry.addresses import names_a_user, sayable
 from training.recipe import Recipe
 
@@ -131,6 +132,7 @@ class Settings:
     registry: str = ""  # MLflow's URL, or sqlite:///… that no server uses; empty: the home's own
     prefect: str = ""  # URL of Prefect's API, with its /api at the end; empty: the home's own
     serving: Serving = field(default_factory=Serving)
+    monitoring: Monitoring = field(default_factory=Monitoring)
     pairings: Mapping[Annotated[str, NAME], Pairing] = field(default_factory=dict)
     # Secrets: from the environment, or from files that it names.
     registry_token: str | None = field(default=None, repr=False)

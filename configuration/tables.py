@@ -113,8 +113,18 @@ def _needed(spec: Field[Any]) -> bool:
 
 
 def _got(value: Any) -> str:
-    """A value as it may be shown: an address without the password that it may hold."""
-    return repr(sayable(value) if isinstance(value, str) and "://" in value else value)
+    """A value as it may be shown: addresses without the passwords that they may hold."""
+    return repr(_shown(value))
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        return sayable(value) if "://" in value else value
+    if isinstance(value, (list, tuple)):
+        return [_shown(one) for one in value]
+    if isinstance(value, Mapping):
+        return {name: _shown(one) for name, one in value.items()}
+    return value
 
 
 def _wanted(message: str) -> str:
@@ -154,7 +164,7 @@ def to_value(hint: Any, value: Any, *, key: str, faults: list[Fault]) -> Any:
         return float(value)
     elif hint is Path and isinstance(value, str) and value:
         return Path(value)
-    got = "a table" if isinstance(value, Mapping) else f"{value!r}"
+    got = "a table" if isinstance(value, Mapping) else _got(value)
     faults.append(Fault(key, got, name_of(hint), "change it, or remove it for the default"))
     return WRONG
 

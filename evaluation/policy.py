@@ -50,9 +50,9 @@ class Policy:
 
     # Slices: by task, language, context length, adapter and temperature.
     slice_margin: float = 0.10  # how much worse than the incumbent, or the floor, a slice may be
-    # Prompts; smaller slices are pooled as `other`. Of few nobody may meet the one in seven that is
-    # dead: at the margin by such, 19.5 in 200 passed of 20 prompts, 15 of 30, and 18 are allowed.
-    slice_minimum: int = 30
+    # Of few prompts nobody may meet the one in seven that is dead: at the margin by such, 19.5 in
+    # 200 passed of 20 prompts, 15 of 30, and 18 are allowed.
+    slice_minimum: int = 30  # prompts; smaller slices are pooled as `other`
 
     # What a PASS forgives. Latency rules guard comfort; of every other rule nothing is forgiven.
     failure_limit: int = 0  # latency rules that may fail; 0 as argo-rollouts' failureLimit

@@ -7,35 +7,9 @@ cause wins: a mismatch needs no statistics, and a dead draft is not also a drift
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
-from speculation.records import Alarm, Interval
-
-
-@dataclass(frozen=True, slots=True)
-class Excursion:
-    """What a detector says while it is on."""
-
-    since: float  # seconds since the epoch, where it began
-    requests: int  # seen in it
-    level: float  # its statistic, against its threshold
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Everything a diagnosis may rest on, for one pair and drafter."""
-
-    pair: str
-    drafter: str
-    at: float  # seconds since the epoch, of the newest request
-    release: str  # digest of what is served
-    expected_release: str | None = None  # digest in the pair's manifest; None where not known
-    mismatched_since: float | None = None
-    dead: Excursion | None = None
-    dying: bool = False  # the dead-draft detector is undecided
-    fallen: Excursion | None = None
-    recent: Interval | None = None  # alpha-hat since the fall began
-    baseline: Interval | None = None
+from monitoring.facts import Facts
+from speculation.records import Alarm
 
 
 def diagnose(facts: Facts) -> Alarm | None:

@@ -15,7 +15,6 @@ import time
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from speculation.records import Alarm
 
@@ -45,7 +44,7 @@ class Outbox:
     def alarms(self) -> list[Alarm]:
         """Every alarm ever raised, the oldest first."""
         stored = (json.loads(path.read_text()) for path in self._folder.glob("*.json"))
-        return sorted((_alarm(one) for one in stored), key=lambda one: (one.since, one.id))
+        return sorted((Alarm.from_json(one) for one in stored), key=lambda one: (one.since, one.id))
 
     def delivered(self, alarm_id: str) -> None:
         """Mark it; marking twice is marking once. ValueError for an alarm that was never put."""
@@ -89,8 +88,3 @@ def sweep(folder: Path) -> None:
         with suppress(FileNotFoundError):  # another sweeper was faster
             if part.stat().st_mtime < time.time() - 3600:
                 part.unlink()
-
-
-def _alarm(stored: dict[str, Any]) -> Alarm:
-    known = {key: stored[key] for key in Alarm.__slots__ if key in stored}
-    return Alarm(**known)

@@ -12,7 +12,8 @@ from typing import Any
 
 from monitoring.baselines import LEARN_AT, Baseline, deviation
 from monitoring.detectors import Collapse, Cusum, weight
-from monitoring.diagnosis import Excursion, Facts, diagnose, mismatched
+from monitoring.diagnosis import diagnose, mismatched
+from monitoring.facts import Excursion, Facts
 from monitoring.series import Point
 from monitoring.windows import Served, acceptance, standardised, summarise
 from speculation.records import Alarm, Counts, Exchange, Interval
@@ -191,7 +192,7 @@ class Watched:
                 "collapse": Collapse(
                     stored["collapse"]["alive"], Cusum(**stored["collapse"]["excursion"])
                 ),
-                "active": {cause: Alarm(**one) for cause, one in stored["active"].items()},
+                "active": {cause: Alarm.from_json(one) for cause, one in stored["active"].items()},
             }
         )
 

@@ -262,3 +262,19 @@ class Alarm:
     since: float  # seconds since the epoch
     requests: int  # how many the estimate rests on
     evidence: Mapping[str, float] = field(default_factory=dict)
+    drafter: str = ""
+    slice: str = ""  # "" is the whole pair; else such as "adapter=tenor"
+    estimate: Interval | None = None  # alpha-hat since it began, by request
+    expected: Interval | None = None  # the baseline's
+    action: str = ""  # what is advised, a word
+    raised: float = 0.0  # seconds since the epoch, when it was noticed; `since` is when it began
+    code_version: str = ""  # of what raised it
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Alarm:
+        """Of any version: what it does not know is left out, what it lacks is at its default."""
+        known = {key: stored[key] for key in cls.__slots__ if key in stored}
+        for key in ("estimate", "expected"):
+            if known.get(key) is not None:
+                known[key] = Interval(**known[key])
+        return cls(**known)

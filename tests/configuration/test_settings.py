@@ -69,8 +69,8 @@ def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
         "[pairings.B]\n",
     )
     assert found == {
-        "registr": "got an unknown key, wanted one of registry, prefect, serving, pairings: "
-        "did you mean registry?",
+        "registr": "got an unknown key, wanted one of registry, prefect, serving, monitoring, "
+        "pairings: did you mean registry?",
         "registry": "got 'ftp://x', wanted an http(s) URL, sqlite:///path/to/mlflow.db or nothing: "
         "change it",
         "serving.port": "got 70000, wanted 0 to 65535: change it",

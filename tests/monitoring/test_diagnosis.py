@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from monitoring.diagnosis import Excursion, Facts, alarm_id, diagnose
+from monitoring.diagnosis import alarm_id, diagnose
+from monitoring.facts import Excursion, Facts
 from speculation.records import Interval
 
 OLD, NEW = "a" * 64, "b" * 64
