@@ -122,24 +122,27 @@ def make_pair(
     reached: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any] | None:
     """Wait until the flows have made, judged and perhaps promoted the release's pair."""
-    from flows.missing import concluded
+    from flows.missing import concluded, retrain_key
     from flows.runs import hurry
     from registry.store import Store
 
-    key = f"retrain:{PAIRING}:{released['release']}"
+    release = str(released["release"])
     work, store = folder_of(demo, released), Store(demo.registry)
 
     def ended() -> dict[str, Any] | None:
         pairs, champion = store.pairs(PAIRING), store.champion(PAIRING)
-        return concluded(str(released["release"]), pairs, champion)
+        return concluded(release, pairs, champion)
+
+    def key() -> str:
+        return retrain_key(PAIRING, release, store.pairs(PAIRING))
 
     return wait_for_outcome(
         work,
         key,
-        told=demo.told.setdefault(key, set()),
+        told=demo.told.setdefault(release, set()),
         done=lambda step, result: demo.say(_told(step, result), {"step": step}),
         progress=demo.progress,
-        hurry=lambda: hurry(key),
+        hurry=lambda: hurry(key()),
         concluded=ended,
         check=demo.stack.check,
         reached=reached,

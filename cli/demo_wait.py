@@ -28,7 +28,7 @@ class RetrainFailedError(RuntimeError):
 
 def wait_for_outcome(
     work: Path,
-    key: str,  # of the work, as the watch flow calls it
+    key: Callable[[], str],  # of the work, as the watch flow calls it now
     *,
     told: set[str],  # the steps whose end is known already; what ends here is added
     done: Callable[[str, Mapping[str, Any]], None],  # a step ended, with what it gave
@@ -64,7 +64,7 @@ def wait_for_outcome(
         if time.monotonic() - asked > ASK_SECONDS:
             asked = time.monotonic()
             with suppress(httpx.HTTPError):  # a server that is busy is asked again
-                reason = given_up(key)
+                reason = given_up(key())
                 if reason is not None:
                     raise RetrainFailedError(reason)
                 hurry()

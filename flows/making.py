@@ -175,9 +175,9 @@ def measure_pair(
 ) -> dict[str, Any]:
     """Candidate, incumbent, n-gram and plain decoding on the same prompts, on a real server.
 
-    What either draft learned from is passed over, and how many that were is told. Raises ValueError
-    where too few prompts are left, and MeasurementError where measuring was cut short: tried again,
-    it goes on from there.
+    What either draft learned from is passed over, and how many that were is told. Where measuring
+    was cut short `incomplete` says why, and asked again it goes on from there. Raises ValueError
+    where too few prompts are left, and MeasurementError where nothing could be measured.
     """
     from evaluation.summary import rows
 
@@ -187,21 +187,19 @@ def measure_pair(
     taught = [learned(each) or frozenset() for each in (draft, plan["parent_draft"] or "none")]
     known = frozenset[str]().union(*taught)
     prompts, passed_over = _judging(settings, line, known)
-    report = complete(
-        run_trial(
-            Path(plan["target"]),
-            {**arms, "ngram": "ngram", "none": "none"},
-            prompts[: line.policy.prompts],
-            out,
-            line=line,
-            serving=settings.serving,
-            speed_prompts=line.policy.speed_prompts,
-            passed_over=passed_over,
-            progress=progress,
-        )
+    report = run_trial(
+        Path(plan["target"]),
+        {**arms, "ngram": "ngram", "none": "none"},
+        prompts[: line.policy.prompts],
+        out,
+        line=line,
+        serving=settings.serving,
+        speed_prompts=line.policy.speed_prompts,
+        passed_over=passed_over,
+        progress=progress,
     )
     told = {"folder": str(out), "digest": report.digest, "rows": rows(report)}
-    return {**told, "passed_over": passed_over}
+    return {**told, "passed_over": passed_over, "incomplete": report.incomplete}
 
 
 def judge_report(line: Pairing, measured: dict[str, Any]) -> dict[str, Any]:

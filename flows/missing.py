@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from configuration.settings import Pairing
     from registry.store import PairVersion, ReleaseVersion
 
+MEASUREMENTS = 3  # of a release's pair that are cut short, each tried three times: then a person
 Missing = tuple[str, dict[str, Any], str, str]  # flow, parameters, key, why
 
 
@@ -42,8 +43,15 @@ def missing(
         if line.on_release == "at_once":  # its trial comes before the making of a draft, which
             return found  # takes the machine for long
     if why := lacks_a_draft(newest, pairs, champion):
-        found.append(("retrain", parameters, f"retrain:{pairing}:{newest.digest}", why))
+        found.append(("retrain", parameters, retrain_key(pairing, newest.digest, pairs), why))
     return found
+
+
+def retrain_key(pairing: str, digest: str, pairs: Sequence[PairVersion]) -> str:
+    """The name of the work of making a release's own pair: another one after each measurement that
+    was cut short, since a name that was used up starts nothing more."""
+    cut = sum(1 for pair in _own(pairs, digest) if pair.ended_early)
+    return f"retrain:{pairing}:{digest}" + (f":again-{cut}" if cut else "")
 
 
 def live_key(pairing: str, digest: str) -> str:
@@ -72,7 +80,7 @@ def waits_no_more(
     if waited >= line.max_wait_hours * 3600:
         return f"because it waited {waited / 3600:.1f} hours for its draft (max_wait_hours)"
     own = _own(pairs, newest.digest)
-    if own and not any(pair.passed for pair in own):
+    if own and not any(pair.passed for pair in own) and not measured_again(own):
         last = max(own, key=lambda pair: pair.version)
         return f"because its own draft, v{last.version}, is not promoted ({last.verdict})"
     return ""
@@ -88,11 +96,21 @@ def lacks_a_draft(
     own = _own(pairs, newest.digest)
     passed = [pair.version for pair in own if pair.passed and not pair.rolled_back]
     if own and not passed:  # not good enough: a person or an alarm says what comes next
-        return ""
+        return measured_again(own)
     if passed:  # the retrain knows which champion it was judged against; done, it is not run again
         what = f"pair {max(passed)} passed for release {newest.version}"
         return f"{what} and is not the champion"
     return f"release {newest.version} has no pair{' of its own' if serving else ''}"
+
+
+def measured_again(own: Sequence[PairVersion]) -> str:
+    """Why a release's pair is to be measured again: measuring the last one was cut short, by a
+    server that died or a machine that was busy, which says nothing of the draft. Empty where not,
+    and where that happened too often."""
+    newest = max(own, key=lambda pair: pair.version)
+    if not newest.ended_early or sum(1 for pair in own if pair.ended_early) >= MEASUREMENTS:
+        return ""
+    return f"measuring pair {newest.version} ended early: {newest.ended_early}"
 
 
 def _own(pairs: Sequence[PairVersion], digest: str) -> list[PairVersion]:
@@ -118,8 +136,12 @@ def concluded(
         return _outcome(served[0], promoted=True, statement=what)
     if not made or any(pair.passed and not pair.rolled_back for pair in made):
         return None
+    if measured_again(made):
+        return None
     newest = max(made, key=lambda pair: pair.version)
     what = f"pair {newest.version} is not promoted: the gate says {newest.verdict}"
+    if newest.ended_early:
+        what += f", since measuring ended early: {newest.ended_early}"
     return _outcome(newest, promoted=False, statement=what)
 
 

@@ -5,13 +5,14 @@ measurement their own checkpoints do the same."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from prefect import Task, flow, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.runtime import task_run
 
 from flows import keeping, making
 from flows.bounds import end_with_worker
@@ -22,6 +23,7 @@ from flows.steps import alone, digest, file_digest, once
 
 P = ParamSpec("P")
 R = TypeVar("R")
+RETRIES = 2  # of a step, within one run
 
 
 def may_pass(task: Any, run: Any, state: Any) -> bool:
@@ -32,7 +34,7 @@ def may_pass(task: Any, run: Any, state: Any) -> bool:
 def step(*, hours: float) -> Callable[[Callable[P, R]], Task[P, R]]:
     """A task that is tried three times, and ended after `hours`."""
     return task(
-        retries=2,
+        retries=RETRIES,
         retry_delay_seconds=[2.0, 10.0],
         retry_condition_fn=may_pass,
         timeout_seconds=hours * 3600,
@@ -61,7 +63,7 @@ def retrain(pairing: str, release: str, cause: str = "release") -> dict[str, Any
         measured = evaluate(pairing, work, plan, draft)
         judged = gate(pairing, work, measured)
         version = register(pairing, work, plan, draft, measured, judged)
-        outcome = settle(pairing, work, plan, version["version"], judged["phase"])
+        outcome = settle(pairing, work, plan, version["version"], judged["phase"], measured)
     logger.info(outcome["statement"])
     return outcome
 
@@ -123,7 +125,14 @@ def distil(
 
 @step(hours=24)
 def evaluate(pairing: str, work: Path, plan: dict[str, Any], draft: str) -> dict[str, Any]:
-    """Candidate, incumbent, n-gram and plain decoding on a real trial server."""
+    """Candidate, incumbent, n-gram and plain decoding on a real trial server.
+
+    A measurement that is cut short is tried again, and goes on from where it was; one that is cut
+    short each time is judged as it is: INCONCLUSIVE, with its reason. Nothing of that is marked as
+    finished, so that a later run measures on.
+    """
+    from evaluation.client import MeasurementError
+
     settings, line = configured(pairing)
     inputs = {
         **{"release": plan["release"], "draft": draft, "parent": plan["parent"]},
@@ -138,7 +147,10 @@ def evaluate(pairing: str, work: Path, plan: dict[str, Any], draft: str) -> dict
         "evaluate",
         inputs,
         lambda: making.measure_pair(settings, line, plan, draft, out, report),
+        lasting=whole,
     )
+    if not whole(measured) and task_run.run_count <= RETRIES:
+        raise MeasurementError(f"measuring ended early: {measured['incomplete']}")
     rows = [keeping.named(row) for row in measured["rows"]]
     create_table_artifact(rows, key="measured", description=f"{pairing}: every arm, same prompts.")
     return measured
@@ -153,6 +165,7 @@ def gate(pairing: str, work: Path, measured: dict[str, Any]) -> dict[str, Any]:
         "gate",
         {"report": measured["digest"], "policy": asdict(line.policy)},
         lambda: making.judge_report(line, measured),
+        lasting=lambda _: whole(measured),
     )
     pictures = show_pictures(Path(measured["folder"]), prefix="measured")
     create_markdown_artifact(judged["page"] + pictures, key="verdict")
@@ -176,12 +189,17 @@ def register(
         return keeping.register(settings, pairing, plan, draft, measured, judged, files)
 
     inputs = {"report": measured["digest"], "phase": judged["phase"]}
-    return once(work, "register", inputs, do)
+    return once(work, "register", inputs, do, lasting=lambda _: whole(measured))
 
 
 @step(hours=1)
 def settle(
-    pairing: str, work: Path, plan: dict[str, Any], version: int, phase: str
+    pairing: str,
+    work: Path,
+    plan: dict[str, Any],
+    version: int,
+    phase: str,
+    measured: dict[str, Any],
 ) -> dict[str, Any]:
     """Promoted, or left as it is with the reason."""
     settings, _ = configured(pairing)
@@ -190,6 +208,15 @@ def settle(
         "settle",
         {"version": version},
         lambda: keeping.settle(settings, pairing, plan, version, phase),
+        lasting=lambda _: whole(measured),
     )
+    if not whole(measured):
+        ended = f"{outcome['statement']}, since measuring ended early: {measured['incomplete']}"
+        outcome = {**outcome, "statement": ended}
     create_markdown_artifact(f"**{pairing}**: {outcome['statement']}.", key="outcome")
     return outcome
+
+
+def whole(measured: Mapping[str, Any]) -> bool:
+    """Whether all was measured, as far as the step that did it says."""
+    return measured.get("incomplete") is None

@@ -25,8 +25,11 @@ def once(
     name: str,
     inputs: Mapping[str, Any],  # JSON values: what the step's result follows from
     work: Callable[[], Mapping[str, Any]],  # gives JSON values
+    *,
+    lasting: Callable[[Mapping[str, Any]], bool] = lambda result: True,
 ) -> dict[str, Any]:
-    """What `work` gave for these inputs, from the marker where there is one.
+    """What `work` gave for these inputs, from the marker where there is one. A result that is not
+    `lasting` is given and not marked: asked again, the step is done again.
 
     Killed before the marker is written, the step runs again: `work` has to bear that, by going on
     from its own checkpoints or by finding what it already did.
@@ -38,6 +41,8 @@ def once(
     started = time.time()
     clock = time.monotonic()
     result = dict(work())
+    if not lasting(result):
+        return result
     marker = {"key": key, "inputs": dict(inputs), "result": result, "started": started}
     write_json(folder / f"{name}.done.json", {**marker, "seconds": time.monotonic() - clock})
     return result

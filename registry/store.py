@@ -114,9 +114,10 @@ class Store:
 
         `files` holds what belongs to it: `draft/` (not for ngram and none), `report/`, `training/`;
         its pair.json is written here. `report` is the JSON of report/report.json, whose `rows`
-        become the table of the version's page; `description` says in Markdown why the pair was
-        made; `metrics` are logged, and those named in SHOWN_METRICS become tags; `judged_against`
-        is the version that was champion when it was judged, 0 where none was.
+        become the table of the version's page and whose `incomplete` a tag; `description` says in
+        Markdown why the pair was made; `metrics` are logged, and those named in SHOWN_METRICS
+        become tags; `judged_against` is the version that was champion when it was judged, 0 where
+        none was.
 
         Idempotent by pair and report: the same pair with the same report is the version that
         exists; measured again, it is a new version. `IncompatibleError` when the draft in `files`
@@ -140,6 +141,7 @@ class Store:
                     judged_against=judged_against,
                     lineage=lineage_markdown(self, pairing),
                 )
+                    ended_early=str(report.get("incomplete") or ""),
                 with speaking(self.url, f"registering {manifest.pair_id}"):
                     self.create_model(pairing)
                     number = upload.store_pair(self.client, self.url, material)

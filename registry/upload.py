@@ -36,6 +36,7 @@ from registry.story import (
 from registry.versions import (
     CANDIDATE,
     DRAFT_KIND,
+    ENDED_EARLY,
     JUDGED_AGAINST,
     OF_RELEASE,
     PAIR_ID,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 NOTE = "mlflow.note.content"  # MLflow's tag for a run's and a logged model's page
 EXTERNAL = "mlflow.model.isExternal"  # MLflow's tag: the weights are not here
 DATASET_DIGEST = 36  # characters that MLflow keeps of one
+TAG_CHARACTERS = 500  # of a reason: MLflow keeps a few thousand, people read a line
 PARAM_CHARACTERS = 500  # a recipe's value beyond it is no setting
 SHOWN_FOLDERS = ("report", "training")  # also put on the run, whose page shows pictures
 
@@ -81,6 +83,7 @@ class Material:
     relatives: Relatives
     judged_against: int | None = None  # the version that was champion then; 0: none was
     lineage: str = ""  # Markdown of the picture of all pairs
+    ended_early: str = ""  # why measuring was cut short
 
 
 def check(manifest: PairManifest, files: Path) -> None:
@@ -337,4 +340,6 @@ def _shown(material: Material, manifest: PairManifest) -> dict[str, str]:
     tags |= {DRAFT_KIND: manifest.draft.kind, OF_RELEASE: of_release}
     if material.judged_against is not None:
         tags[JUDGED_AGAINST] = str(material.judged_against)
+    if material.ended_early:
+        tags[ENDED_EARLY] = material.ended_early[:TAG_CHARACTERS]
     return tags | {SIZE: f"{size / 1e6:.1f} MB"}

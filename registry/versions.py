@@ -21,6 +21,7 @@ REPORT = "paceline.report"
 PROMOTED, FORCED, ROLLED_BACK = "paceline.promoted", "paceline.forced", "paceline.rolled_back"
 REPLACED = "paceline.replaced"  # the version that was champion before it
 JUDGED_AGAINST = "paceline.judged_against"  # the version that was champion then; 0: none was
+ENDED_EARLY = "paceline.ended_early"  # why its measuring was cut short; its verdict says no more
 PARENT = "paceline.parent"  # pair_id of the pair whose draft this one started from
 SOURCE = "paceline.source"  # of a release that lives in MLflow: models:/name/version
 PINNED = "pinned"  # the alias, on a release, that users are to stay on; and why, on that release:
@@ -100,6 +101,11 @@ class PairVersion:
         return self.tags.get(PARENT, "")
 
     @property
+    @property
+    def ended_early(self) -> str:
+        """Why its measuring was cut short; empty where it was not."""
+        return self.tags.get(ENDED_EARLY, "")
+
     def promoted(self) -> str:
         """When it was last made champion, ISO 8601; empty when it never was."""
         return self.tags.get(PROMOTED, "")

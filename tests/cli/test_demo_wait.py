@@ -62,7 +62,7 @@ def waited(work: Path, **named: Any) -> tuple[Any, list[str], list[tuple[int, in
         **{"progress": lambda *seen: shown.append(seen)},
         **named,
     }
-    return wait_for_outcome(work, "retrain:line:e", **given), ended, shown
+    return wait_for_outcome(work, lambda: "retrain:line:e", **given), ended, shown
 
 
 def test_regeneration_training_and_measuring_are_each_shown_as_far_as_they_are(

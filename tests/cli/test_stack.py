@@ -85,7 +85,7 @@ def test_a_wait_for_a_worker_that_is_killed_ends_with_its_log_and_as_a_fault(
             with pytest.raises(EndpointError, match="worker was ended by SIGKILL") as caught:
                 wait_for_outcome(
                     tmp_path / "work",
-                    "retrain:toy:1",
+                    lambda: "retrain:toy:1",
                     told=set(),
                     done=lambda step, result: None,
                     progress=lambda done, total, what: None,

@@ -18,6 +18,7 @@ from evaluation.summary import rows
 from flows import keeping
 from registry.fingerprint import fingerprint
 from registry.manifest import write_manifest
+from registry.promotion import Outcome, promote
 from registry.schema import prepare_database
 from registry.store import Store
 from serving.pairs_on_disk import PairsOnDisk
@@ -56,7 +57,7 @@ def served_context(settings: Settings, found: Report, verdict: Verdict) -> int |
     found.write(folder / "report.json")
     files = keeping.assemble(str(draft), {"folder": str(folder)}, settings.home / "files")
     plan: dict[str, Any] = {
-        **{"target": str(target), "release": release, "parent": None},
+        **{"target": str(target), "release": release, "parent": None, "champion": None},
         **{"version": 1, "why": "it came"},
     }
     told = {"folder": str(folder), "rows": rows(found)}
@@ -91,6 +92,20 @@ def test_a_verdict_of_no_length_leaves_it_at_the_longest_answer(settings: Settin
     found = measured(dead_at_long=False)
     verdict = Verdict(Phase.FAIL, ())
     assert served_context(settings, found, verdict) == longest(found) > LONG
+
+
+def test_a_pair_whose_measuring_was_cut_short_is_kept_as_inconclusive_with_the_reason(
+    settings: Settings,
+) -> None:
+    found = replace(measured(dead_at_long=False), incomplete="the server ended by signal 9")
+    half = found.requests[: len(found.requests) // 2]
+    found = replace(found, requests=half, blocks=())
+    served_context(settings, found, judge(Policy(prompts=120), found))
+    store = Store(settings.registry_url)
+    (pair,) = store.pairs("line")
+    assert (pair.verdict, pair.ended_early) == ("INCONCLUSIVE", "the server ended by signal 9")
+    assert promote(store, "line", pair.version, expect=None).outcome is Outcome.REFUSED
+    assert store.champion("line") is None
 
 
 @pytest.mark.parametrize("changed", ["the folder", "the report"])

@@ -11,6 +11,7 @@ from flows import missing as module
 from flows.missing import concluded
 from registry.versions import (
     CHAMPION,
+    ENDED_EARLY,
     PREVIOUS,
     ROLLED_BACK,
     STANDS_IN,
@@ -84,6 +85,28 @@ def test_a_release_whose_pair_is_not_promoted_goes_live_without_and_is_not_retra
     assert why == f"because its own draft, v1, is not promoted ({verdict})"
     stands = pair(2, OLD, "UNJUDGED", CHAMPION, tags={STANDS_IN: why})
     assert missing("line", [release(1, OLD)], [*pairs, stands], stands) == []
+
+
+def test_a_pair_whose_measuring_was_cut_short_is_measured_again_a_few_times() -> None:
+    champion = pair(1, OLD, "PASS", CHAMPION)
+    releases = [release(1, OLD), release(2, NEW)]
+    cut: list[PairVersion] = []
+    for again in range(1, module.MEASUREMENTS):
+        last = pair(1 + again, NEW, "INCONCLUSIVE", tags={ENDED_EARLY: "it hangs"})
+        cut.append(last)
+        pairs = [*cut, champion]
+        ((flow, _, key, why),) = missing("line", releases, pairs, champion)
+        assert (flow, key) == ("retrain", f"retrain:line:{NEW}:again-{again}"), "and none goes live"
+        assert why == f"measuring pair {last.version} ended early: it hangs"
+        assert concluded(NEW, pairs, champion) is None
+        told = [*pairs, pair(8, NEW, "FAIL")]  # measured again, whole, and not good enough
+        assert [flow for flow, *_ in missing("line", releases, told, champion)] == ["go_live"]
+    pairs = [pair(9, NEW, "INCONCLUSIVE", tags={ENDED_EARLY: "it hangs"}), *cut, champion]
+    assert [flow for flow, *_ in missing("line", releases, pairs, champion)] == ["go_live"]
+    ended = concluded(NEW, pairs, champion)
+    assert ended is not None
+    assert (ended["phase"], ended["promoted"]) == ("INCONCLUSIVE", False)
+    assert ended["statement"].endswith("INCONCLUSIVE, since measuring ended early: it hangs")
 
 
 def test_with_its_pair_a_release_waits_as_long_as_it_may_and_goes_on_being_retrained() -> None:

@@ -18,6 +18,7 @@ from configuration.writing import write_default
 from evaluation.plots import draw
 from evaluation.simulation import Arm, report
 from flows import keeping, making
+from flows import retrain as module
 from flows.line import work_folder
 from flows.pictures import LARGEST
 from flows.retrain import retrain
@@ -102,6 +103,45 @@ def test_cut_short_in_every_step_it_goes_on_from_the_last_finished_one(
     assert calls == {name: 2 for name in GIVES}, "each step is cut short once and done once"
     assert retrain("line", RELEASE)["promoted"]
     assert calls["distil_draft"] == calls["register"] == calls["settle"] == 2
+
+
+def test_a_measurement_that_stays_cut_short_is_an_inconclusive_pair_and_measured_on_later(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+    scripted(monkeypatch, calls, breaks=set(), plan=PLAN)
+    monkeypatch.setattr(module, "evaluate", module.evaluate.with_options(retry_delay_seconds=0))
+    why: list[str | None] = ["the server hangs"]
+    phase = {"PASS": {"phase": "PASS"}, "INCONCLUSIVE": {"phase": "INCONCLUSIVE"}}
+
+    def measure(*_: Any) -> dict[str, Any]:
+        calls["measure_pair"] += 1
+        digest = f"{calls['measure_pair']:064d}"
+        return {**GIVES["measure_pair"], "digest": digest, "incomplete": why[0]}
+
+    def judge(line: Any, measured: dict[str, Any]) -> dict[str, Any]:
+        found = "PASS" if measured["incomplete"] is None else "INCONCLUSIVE"
+        return {**GIVES["judge_report"], **phase[found]}
+
+    def settle(*given: Any) -> dict[str, Any]:
+        calls["settle"] += 1
+        good = given[-1] == "PASS"
+        return {**GIVES["settle"], "phase": given[-1], "promoted": good, "statement": "v1 is kept"}
+
+    monkeypatch.setattr(making, "measure_pair", measure)
+    monkeypatch.setattr(making, "judge_report", judge)
+    monkeypatch.setattr(keeping, "settle", settle)
+    outcome = retrain("line", RELEASE)
+    assert (outcome["phase"], outcome["promoted"]) == ("INCONCLUSIVE", False)
+    assert outcome["statement"] == "v1 is kept, since measuring ended early: the server hangs"
+    assert (calls["measure_pair"], calls["register"]) == (3, 1)
+    for name in ("evaluate", "gate", "settle"):
+        assert not (work_folder(home, "line", RELEASE) / f"{name}.done.json").exists()
+    why[0] = None
+    assert retrain("line", RELEASE)["promoted"]
+    assert (calls["measure_pair"], calls["register"], calls["distil_draft"]) == (4, 2, 1)
+    assert retrain("line", RELEASE)["promoted"]
+    assert calls["measure_pair"] == 4
 
 
 def test_a_draft_that_is_there_already_is_not_trained(
