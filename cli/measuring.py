@@ -20,7 +20,8 @@ from cli.planning import Earlier, PlanOnly, PolicyFile, as_object, planned
 from cli.servers import folders, named
 from cli.until_sure import LOOKS, MostLooks, UntilSure, looked
 from configuration.prompts import EXAMPLE
-from configuration.settings import Measuring, Pairing, Serving
+from configuration.serving import Serving
+from configuration.settings import Measuring, Pairing
 
 if TYPE_CHECKING:
     from speculation.records import Verdict

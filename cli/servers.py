@@ -15,7 +15,8 @@ from cli.home import DEFAULT_HOME, HomeFolder, Registry, running, settings_of
 from cli.logs import log_to
 from cli.models import known_draft
 from cli.output import Json, machine
-from configuration.settings import Pairing, Serving, Settings
+from configuration.serving import Serving
+from configuration.settings import Pairing, Settings
 
 if TYPE_CHECKING:
     from serving.settings import ServeSettings

@@ -84,6 +84,10 @@ def _lay(
             faults.append(Fault(variable, "an unknown variable", "a dial's name", do))
             return
         schema = hints[name] if hints else get_args(schema)[1]
+        if _is_records(schema):
+            got, do = "a list of tables, which no variable holds", "write it in the file, and unset"
+            faults.append(Fault(variable, got, "a single dial's name", do))
+            return
         nested = is_dataclass(schema) or bool(get_args(schema)) and _is_mapping(schema)
         last = depth == len(segments) - 1
         if nested == last:
@@ -111,6 +115,8 @@ def _dials(table: Any, schema: Any, before: str) -> Iterator[str]:
         yield before.removesuffix("__")
         return
     for name, hint in hints.items():
+        if _is_records(hint):
+            continue
         yield from _dials(inner.get(name), hint, f"{before}{_variable(name)}__")
 
 
@@ -129,6 +135,11 @@ def _variable(name: str) -> str:
 
 def _is_mapping(hint: Any) -> bool:
     return getattr(hint, "__origin__", None) is Mapping
+
+
+def _is_records(hint: Any) -> bool:
+    """Whether this is a list of tables, as `[[…]]` writes it."""
+    return getattr(hint, "__origin__", None) is tuple and is_dataclass(get_args(hint)[0])
 
 
 def _copy(table: Mapping[str, Any]) -> dict[str, Any]:

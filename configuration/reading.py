@@ -15,7 +15,7 @@ from configuration.tables import to_record
 from evaluation.policy import Policy
 
 FILE = "paceline.toml"
-SECRETS = ("registry_token", "keys", "admin_keys", "hook_secret")
+SECRETS = ("registry_token", "keys", "admin_keys", "hook_secret", "notice_secret")
 
 
 def read_settings(home: Path, *, environ: Mapping[str, str]) -> Settings:

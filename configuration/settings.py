@@ -13,6 +13,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from configuration.faults import ConfigurationError, Fault
+from configuration.limits import Limits
+from configuration.notices import Notices
+from configuration.rules import positive
+from configuration.serving import Serving
+from configuration.sources import Source
 from configuration.tables import Words
 from evaluation.policy import Policy
 from monitoring.settings import Monitoring
@@ -38,7 +43,7 @@ class Measuring:
     consecutive_errors: int = 4  # failures in a row of one request that end a measurement
 
     def __post_init__(self) -> None:
-        _positive(self, "max_tokens", "concurrency", "consecutive_errors")
+        positive(self, "max_tokens", "concurrency", "consecutive_errors")
         _once(self, "temperatures", lambda value: 0 <= value <= 2, "0 to 2")
         _once(self, "speed_concurrencies", lambda value: value >= 1, "1 or more")
 
@@ -62,15 +67,28 @@ class Pairing:
     stand_in: Literal["ngram", "none"] = "ngram"  # drafts where no draft is made yet
     train_prompts: Path = Path("prompts/train.jsonl")  # what the draft learns to follow
     evaluation_prompts: Path = Path("prompts/evaluation.jsonl")  # never trained on
+    sources: tuple[Source, ...] = ()  # releases come from; tables, [[pairings.NAME.sources]]
+    servers: tuple[str, ...] = ()  # URLs of the servers that serve it, to ask and to steer
+    adapters: Mapping[Annotated[str, NAME], Path] = field(default_factory=dict)  # LoRA, by name
     measurement: Measuring = field(default_factory=Measuring)
     recipe: Recipe = field(default_factory=Recipe)
     policy: Policy = field(default_factory=Policy)
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         if not 1 <= self.draft_len <= 16:
             raise ValueError(f"got draft_len = {self.draft_len}, wanted 1 to 16")
         if not 0 <= self.max_wait_hours <= 24 * 365:
             raise ValueError(f"got max_wait_hours = {self.max_wait_hours}, wanted 0 to 8760")
+        for server in self.servers:
+            if not server.startswith(("http://", "https://")) or names_a_user(server):
+                raise ValueError(
+                    f"got servers with {sayable(server)!r}, wanted http(s) URLs without a name or "
+                    "a password"
+                )
+        for source in self.sources:
+            if self.sources.count(source) > 1:
+                raise ValueError(f"got sources with {source.place!r} twice, wanted each once")
         loads = self.measurement.speed_concurrencies
         if not set(self.policy.must_gain) <= set(loads):  # else no verdict could be a yes
             raise ValueError(
@@ -78,50 +96,6 @@ class Pairing:
                 f"measurement.speed_concurrencies = {list(loads)}, wanted the first among the "
                 "second, since a gain that nobody measures is never found"
             )
-
-
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """The built-in server."""
-
-    host: str = "127.0.0.1"  # who may connect; 0.0.0.0 is everyone who reaches this machine
-    port: int = 8000  # 0 takes a free one and says which
-    max_slots: int = 8  # requests decoded at once
-    max_context: int = 1024  # prompt and answer together, in tokens
-    admin_port: int = 0  # for /admin and /metrics alone; 0 has them beside the API
-    hosts: tuple[str, ...] = ()  # names it is asked by, beside this host's own, where no key is set
-    queue_tokens: int = 32_768  # of all requests that wait, prompt and answer; then they get 429
-    body_megabytes: int = 4  # of a request's body; a longer one gets 413
-    most_messages: int = 512  # of a chat; more get 400
-    connections: int = 1024  # open at once; beyond it requests get 503
-    deadline_seconds: float = 300.0  # of one request, waiting included
-    grace_seconds: float = 30.0  # for requests that run to end in, after SIGTERM
-    probe_seconds: float = 60.0  # for a pair to answer in, once loaded; a large one may need more
-    poll_seconds: float = 5.0  # between looks at the registry
-    together: Literal["auto", "always", "never"] = "auto"  # two targets in memory during a swap
-    coalesce_tokens: int = 0  # in each chunk of a stream, to hide its rhythm; 0: as they come
-    capture: bool = False  # what users ask and get, as token ids, in the exchange log
-    keep_exchanges_days: float = 30.0  # then the exchange log's lines are deleted
-    keep_exchanges_megabytes: int = 1024  # of the exchange log; the oldest lines go first
-
-    def __post_init__(self) -> None:
-        _positive(self, "max_slots", "max_context", "queue_tokens", "keep_exchanges_megabytes")
-        _positive(self, "body_megabytes", "most_messages", "connections")
-        if self.body_megabytes > 1024:
-            raise ValueError(f"got body_megabytes = {self.body_megabytes}, wanted 1 to 1024")
-        for name in ("probe_seconds", "poll_seconds"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"got {name} = {getattr(self, name)}, wanted more than 0")
-        for name in ("port", "admin_port"):
-            if not 0 <= getattr(self, name) <= 65_535:
-                raise ValueError(f"got {name} = {getattr(self, name)}, wanted 0 to 65535")
-        if self.admin_port == self.port != 0:
-            raise ValueError(f"got admin_port = {self.port}, wanted another than port")
-        for name in ("deadline_seconds", "grace_seconds", "keep_exchanges_days"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"got {name} = {getattr(self, name)}, wanted more than 0")
-        if not 0 <= self.coalesce_tokens <= 4096:
-            raise ValueError(f"got coalesce_tokens = {self.coalesce_tokens}, wanted 0 to 4096")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +107,14 @@ class Settings:
     prefect: str = ""  # URL of Prefect's API, with its /api at the end; empty: the home's own
     serving: Serving = field(default_factory=Serving)
     monitoring: Monitoring = field(default_factory=Monitoring)
+    notices: Notices = field(default_factory=Notices)
     pairings: Mapping[Annotated[str, NAME], Pairing] = field(default_factory=dict)
     # Secrets: from the environment, or from files that it names.
     registry_token: str | None = field(default=None, repr=False)
     keys: Mapping[str, str] = field(default_factory=dict, repr=False)  # of the server's tenants
     admin_keys: tuple[str, ...] = field(default=(), repr=False)  # of the server's admin side
     hook_secret: str | None = field(default=None, repr=False)  # signs the registry's webhook
+    notice_secret: str | None = field(default=None, repr=False)  # signs what notices.webhook gets
 
     def __post_init__(self) -> None:
         for name in self.pairings:
@@ -189,9 +165,3 @@ class Settings:
     def path(self, path: Path | str) -> Path:
         """A configured path, taken from the home folder where it is relative."""
         return (self.home / Path(path).expanduser()).absolute()
-
-
-def _positive(record: object, *names: str) -> None:
-    for name in names:
-        if getattr(record, name) < 1:
-            raise ValueError(f"got {name} = {getattr(record, name)}, wanted 1 or more")

@@ -91,6 +91,8 @@ def _checked(
     if (together := refused(given)) is None:
         return cls(**fixed, **given), {}
     needed = {f.name for f in fields(cls) if _needed(f) and f.name in given}  # type: ignore[arg-type] # a dataclass, by contract
+    if len(needed) > 1 and (disagree := refused({n: given[n] for n in needed})) is not None:
+        return None, {"": disagree}  # none of them can be asked without the others
     # a table of its own is right by itself: what refuses it is a rule about several values
     alone = {
         name: None if is_dataclass(value) else refused({n: given[n] for n in {*needed, name}})

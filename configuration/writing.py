@@ -11,7 +11,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,15 @@ HEADER = """\
 # this file's folder. Every dial can be overridden by the environment, a table down with two
 # underscores: PACELINE_SERVING__PORT=8080. Secrets are never in here. They are variables, or in
 # the file that a variable of the same name and _FILE names: PACELINE_REGISTRY_TOKEN, and of the
-# server PACELINE_KEYS (words TENANT=KEY), PACELINE_ADMIN_KEYS and PACELINE_HOOK_SECRET.
+# server PACELINE_KEYS (words TENANT=KEY), PACELINE_ADMIN_KEYS and PACELINE_HOOK_SECRET; notices are
+# signed with PACELINE_NOTICE_SECRET.
 """
 FIELD_LINE = re.compile(r"^\s+(\w+)\s*:[^#]*#\s*(.+?)\s*$")
 FROM_ELSEWHERE = (  # the command line and the environment
-    *("home", "registry_token", "keys", "admin_keys", "hook_secret"),
+    *("home", "registry_token", "keys", "admin_keys", "hook_secret", "notice_secret"),
 )
+SHOWN = ("target", "kind", "place")  # never commented out: nothing goes without them
+TABLES = ("pairings",)  # written one by one, by whoever has them
 
 
 def default_toml(pairings: Mapping[str, Pairing]) -> str:
@@ -82,7 +85,7 @@ def comments(cls: type) -> dict[str, str]:
 
 def _table(record: Any, key: str) -> Iterator[str]:
     yield f"\n[{key}]  # {(type(record).__doc__ or '').splitlines()[0]}"
-    yield from _dials(record, key, shown=("target",))
+    yield from _dials(record, key, shown=SHOWN)
 
 
 def _dials(record: Any, key: str, *, shown: tuple[str, ...]) -> Iterator[str]:
@@ -92,7 +95,9 @@ def _dials(record: Any, key: str, *, shown: tuple[str, ...]) -> Iterator[str]:
         value = getattr(record, spec.name)
         if is_dataclass(value):
             nested.append((f"{key}.{spec.name}" if key else spec.name, value))
-        elif spec.name not in FROM_ELSEWHERE and not isinstance(value, Mapping):
+        elif isinstance(value, tuple) and value and is_dataclass(value[0]):
+            nested += [(f"[{key}.{spec.name}]", inner) for inner in value]
+        elif spec.name not in (*FROM_ELSEWHERE, *TABLES):
             mark = "" if spec.name in shown or _changed(record, spec.name) else "# "
             yield f"{mark}{spec.name} = {_literal(value)}  # {why[spec.name]}"
     for inner, value in nested:
@@ -102,12 +107,16 @@ def _dials(record: Any, key: str, *, shown: tuple[str, ...]) -> Iterator[str]:
 def _changed(record: Any, name: str) -> bool:
     """Whether a field differs from what the record has when it is left out."""
     spec = next(s for s in fields(record) if s.name == name)
-    return bool(getattr(record, name) != spec.default) and not isinstance(record, Settings)
+    default = spec.default if spec.default_factory is MISSING else spec.default_factory()
+    return bool(getattr(record, name) != default) and not isinstance(record, Settings)
 
 
 def _literal(value: Any) -> str:
     if isinstance(value, (Path, str)):
         return json.dumps(str(value), ensure_ascii=False)
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{json.dumps(name)} = {_literal(one)}" for name, one in value.items())
+        return f"{{{inner}}}"
     if isinstance(value, tuple):
         return "[" + ", ".join(_literal(inner) for inner in value) + "]"
     return json.dumps(value)

@@ -12,7 +12,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from configuration.settings import Pairing, Serving
+from configuration.serving import Serving
+from configuration.settings import Pairing
 from flows.trial import Progress, pair_facts, trial_server
 from speculation.records import Prompt, Verdict
 

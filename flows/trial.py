@@ -15,7 +15,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from configuration.settings import Pairing, Serving
+from configuration.serving import Serving
+from configuration.settings import Pairing
 from flows.line import device
 from flows.lineage import learned
 from speculation.records import Prompt

@@ -21,12 +21,8 @@ from prefect.flows import Flow
 from prefect.types.entrypoint import EntrypointType
 
 from flows.bounds import WORKER
-from flows.go_live import go_live
-from flows.promote import promote
-from flows.respond import respond
-from flows.retrain import retrain
+from flows.catalogue import HEAVY, LIGHT, flow_of
 from flows.runs import STARTED, crash_leftovers, drop_missed
-from flows.watch import watch
 
 WATCH_SECONDS = 60.0  # between two reconciles; whoever releases something hurries the next one
 AT_ONCE = 4  # flow runs side by side; heavy work queues on the home's lock
@@ -44,9 +40,9 @@ def main() -> None:
     crashed, missed = crash_leftovers(), drop_missed("watch")
     if crashed or missed:
         print(f"marked Crashed: {crashed or 'nothing'}; missed runs of watch: {missed}", flush=True)
+    every = {"watch": timedelta(seconds=arguments.watch_seconds)}
     serve(
-        _deployment(watch, timedelta(seconds=arguments.watch_seconds)),
-        *(_deployment(flow) for flow in (go_live, retrain, promote, respond)),
+        *(_deployment(flow_of(name), every.get(name)) for name in (*LIGHT, *HEAVY)),
         limit=AT_ONCE,
     )
 

@@ -19,7 +19,8 @@ from cli.exits import Exit
 from cli.main import app
 from cli.measuring import findings
 from configuration.prompts import write_prompts
-from configuration.settings import Pairing, Serving
+from configuration.serving import Serving
+from configuration.settings import Pairing
 from evaluation.gate import judge
 from evaluation.looks import strata_of
 from evaluation.policy import Policy

@@ -70,7 +70,7 @@ def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
     )
     assert found == {
         "registr": "got an unknown key, wanted one of registry, prefect, serving, monitoring, "
-        "pairings: did you mean registry?",
+        "notices, pairings: did you mean registry?",
         "registry": "got 'ftp://x', wanted an http(s) URL, sqlite:///path/to/mlflow.db or nothing: "
         "change it",
         "serving.port": "got 70000, wanted 0 to 65535: change it",
@@ -327,12 +327,14 @@ def test_keys_are_words_of_a_variable_or_a_file_and_are_never_shown(tmp_path: Pa
         "PACELINE_KEYS_FILE": str(tmp_path / "keys"),
         "PACELINE_ADMIN_KEYS": "k3 k4",
         "PACELINE_HOOK_SECRET": "k5",
+        "PACELINE_NOTICE_SECRET": "k6",
     }
     settings = read(tmp_path, "", environ)
     assert settings.keys == {"alice": "k1=x", "bob": "k2"}
     assert settings.operator_headers == {"authorization": "Bearer k3"}
     assert settings.hook_secret == "k5"
-    assert not re.search("k[1-5]", repr(settings))
+    assert settings.notice_secret == "k6"
+    assert not re.search("k[1-6]", repr(settings))
     assert read(tmp_path, "").operator_headers == {}
 
 

@@ -11,16 +11,28 @@ from typing import Any
 import pytest
 from prefect.flows import Flow, load_flow_from_entrypoint
 
+from flows.catalogue import HEAVY, LIGHT
+
 FOLDER = Path(__file__).parent.parent.parent / "flows"
-NAMES = ("watch", "retrain", "promote", "respond")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*LIGHT, *HEAVY])
 def test_a_flow_loads_by_its_module_without_a_placeholder(name: str) -> None:
     loaded: Flow[Any, Any] = load_flow_from_entrypoint(
         f"flows.{name}.{name}", use_placeholder_flow=False
     )
     assert loaded.name == name
+
+
+def test_every_file_with_a_flow_is_in_the_catalogue() -> None:
+    decorated = {
+        path.stem
+        for path in FOLDER.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        and any(ast.unparse(one).split("(")[0] == "flow" for one in node.decorator_list)
+    }
+    assert decorated == {*LIGHT, *HEAVY}
 
 
 def test_no_flow_file_is_named_like_a_package_that_it_would_hide() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli.servers import serve
-from configuration.settings import Serving
+from configuration.serving import Serving
 from serving.errors import KINDS
 from serving.openapi import document
 from serving.parameters import LABELS, NEUTRAL, chat_parameters, completion_parameters
