@@ -26,7 +26,14 @@ import httpx
 
 from registry.addresses import sayable
 from registry.credentials import header
-from registry.errors import DigestError, ManifestError, NotFoundError, RegistryError, StoreError
+from registry.errors import (
+    DigestError,
+    IncompatibleError,
+    ManifestError,
+    NotFoundError,
+    RegistryError,
+    StoreError,
+)
 from registry.locks import locked
 from registry.loopback import on_this_machine
 from registry.manifest import FILE, PairManifest, read_manifest, verify_files
@@ -39,6 +46,7 @@ from registry.versions import (
     VERDICT,
     PairVersion,
     check_name,
+    target_name,
 )
 from speculation.records import Phase
 
@@ -137,10 +145,11 @@ def download(
 ) -> Path:
     """The verified folder `into/<pair_id>` with pair.json and draft/; downloaded where it is not.
 
-    `DigestError` or `ManifestError` when what is stored is not what was registered,
-    `NotFoundError` when files are gone from the server, `StoreError` when it is away or as slow as
-    if it were, this machine's disk is full, or once `stopped()` is true, which is asked between two
-    pieces. A failure leaves what was in place before, and nothing half done.
+    `IncompatibleError` for a pair of a release that is none of its pairing's, `DigestError` or
+    `ManifestError` when what is stored is not what was registered, `NotFoundError` when files are
+    gone from the server, `StoreError` when it is away or as slow as if it were, this machine's disk
+    is full, or once `stopped()` is true, which is asked between two pieces. A failure leaves what
+    was in place before, and nothing half done.
     """
     place = into / pair.pair_id
     with locked(into / f".{pair.pair_id}.lock"):
@@ -203,6 +212,7 @@ def _fetch(
     stopped: Callable[[], bool],
     clock: Callable[[], float],
 ) -> None:
+    _check_release(client, pair)
     root = _root(client, pair)
     file = partial(_file, client, stopped=stopped, clock=clock)
     file(f"{root}/{FILE}", beside / FILE, limit_bytes=MANIFEST_LIMIT_BYTES)
@@ -217,6 +227,22 @@ def _fetch(
                 f"{pair.pairing} v{pair.version}: {name} has sha256 {got[:12]}… and was registered "
                 f"with {digest[:12]}…: register the pair again"
             )
+
+
+def _check_release(client: httpx.Client, pair: RemotePair) -> None:
+    """A version copied from another pairing has a verdict too, of another target: no alias may
+    bring that to this pairing's users."""
+    wanted = f"name='{target_name(pair.pairing)}' AND tags.`{RELEASE}`='{pair.release}'"
+    search = {"filter": wanted, "max_results": "1"}
+    found = _answer(client, "/api/2.0/mlflow/model-versions/search", search)
+    with _read_as_mlflows(client):
+        known = [] if found is None else list(found.get("model_versions", []))
+    if not known:
+        raise IncompatibleError(
+            f"{pair.pairing} v{pair.version}: release {pair.release[:12]} is none of "
+            f"{pair.pairing}'s, so it is another pairing's pair: promote one of its own, and "
+            "delete this version"
+        )
 
 
 def _check_manifest(manifest: PairManifest, pair: RemotePair) -> None:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from registry.door import check_answers
-from registry.errors import DigestError, ManifestError, NotFoundError, StoreError
+from registry.errors import DigestError, IncompatibleError, ManifestError, NotFoundError, StoreError
 from registry.fingerprint import fingerprint_draft
 from registry.promotion import promote
 from registry.remote import RemotePair, champion, download, report
@@ -213,6 +213,18 @@ def test_the_report_is_the_registered_one(
 def test_the_files_of_another_pair_are_refused(served: RemotePair, tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match="its tags say p-0000000000000000"):
         download(replace(served, pair_id="p-" + "0" * 16), tmp_path)
+
+
+def test_another_pairings_pair_is_not_fetched(
+    server: str, served: RemotePair, target: Path, tmp_path: Path
+) -> None:
+    """A version copied by hand has a PASS in its tags, and files that are as registered."""
+    other = tiny.target(tmp_path / "other", seed=9)
+    registered(Store(server), other, tmp_path / "pair", "ngram", pairing="other")
+    for pairing in ("other", "nobodys"):
+        with pytest.raises(IncompatibleError, match=f"is none of {pairing}'s"):
+            download(replace(served, pairing=pairing), tmp_path / "here")
+    assert names(tmp_path / "here") == [f".{served.pair_id}.lock"]
 
 
 def test_a_full_disk_is_told_and_leaves_nothing(

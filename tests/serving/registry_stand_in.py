@@ -86,6 +86,8 @@ class StandIn:
             assert parse_qs(parts.query) == {"name": [PAIRING], "alias": ["champion"]}
             self.looks += 1
             return self._alias() if self.says is None else (200, self.says)
+        if parts.path == f"{API}/model-versions/search":  # whether the release is the pairing's
+            return 200, b'{"model_versions": [{}]}'
         if parts.path.startswith(f"{API}/logged-models/"):
             uri = f"mlflow-artifacts:/1/models/{parts.path.rsplit('/', 1)[1]}"
             return 200, json.dumps({"model": {"info": {"artifact_uri": uri}}}).encode()
