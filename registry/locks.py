@@ -1,9 +1,9 @@
 """One writer at a time for each pairing, on one host.
 
-MLflow has no compare-and-set, so a promotion reads, decides and writes under a lock that the
-kernel frees when its holder dies. It orders the processes that share the lock folder: those of one
-host and one user. Writers on several hosts are not ordered; the read-back after a promotion is all
-that they have.
+The kernel frees the lock when its holder dies. It makes the processes that share the lock folder,
+those of one host and one user, wait for each other, where they would else be overtaken or register
+something twice. Nothing depends on it: which of two promotions counts, on one host or on several,
+is the journal's to say (`registry/journal.py`).
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -24,6 +25,7 @@ from speculation.records import DRAFT_KINDS
 
 FILE = "pair.json"
 SCHEMA = 1
+SAFE_PAIR_ID = re.compile(r"p-[0-9a-f]{16}")
 HEX = frozenset("0123456789abcdef")
 RELEASE_DIGESTS = ("digest", "weights", "tokenizer", "chat_template", "generation", "configuration")
 
@@ -160,6 +162,9 @@ def _check(manifest: PairManifest, where: str) -> None:
     for name, digest in digests.items():
         if len(digest) != 64 or not HEX.issuperset(digest):
             raise ManifestError(f"{where}: {name}: got {digest!r}, wanted 64 hexadecimal digits")
+    parent = manifest.making.parent
+    if parent is not None and not SAFE_PAIR_ID.fullmatch(parent):
+        raise ManifestError(f"{where}: making.parent: got {parent!r}, wanted a pair_id")
     if draft.kind not in DRAFT_KINDS:
         raise ManifestError(
             f"{where}: draft.kind: got {draft.kind!r}, wanted one of {', '.join(DRAFT_KINDS)}"

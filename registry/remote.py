@@ -36,7 +36,7 @@ from registry.errors import (
 )
 from registry.locks import locked
 from registry.loopback import on_this_machine
-from registry.manifest import FILE, PairManifest, read_manifest, verify_files
+from registry.manifest import FILE, SAFE_PAIR_ID, PairManifest, read_manifest, verify_files
 from registry.versions import (
     CHAMPION,
     DRAFT_KIND,
@@ -45,6 +45,7 @@ from registry.versions import (
     RELEASE,
     VERDICT,
     PairVersion,
+    as_named_now,
     check_name,
     target_name,
 )
@@ -57,7 +58,6 @@ MANIFEST_LIMIT_BYTES = 50_000_000
 REPORT_LIMIT_BYTES = 200_000_000
 SERVED = "draft/"  # what a server needs of a pair, beside pair.json
 REPORT_FILE = "report/report.json"
-SAFE_PAIR_ID = re.compile(r"p-[0-9a-f]{16}")
 SOURCE = re.compile(r"models:/(m-[0-9a-f]+)")
 
 
@@ -99,7 +99,8 @@ def champion(
         with _read_as_mlflows(asking):
             version = answer["model_version"]
             number = int(version["version"])
-            tags = {str(tag["key"]): str(tag.get("value", "")) for tag in version.get("tags", [])}
+            told = {str(tag["key"]): str(tag.get("value", "")) for tag in version.get("tags", [])}
+            tags = as_named_now(told)
             source = SOURCE.fullmatch(version.get("source", ""))
     if not SAFE_PAIR_ID.fullmatch(tags.get(PAIR_ID, "")) or source is None:
         raise StoreError(

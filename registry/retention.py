@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from registry import journal
 from registry.door import speaking
 from registry.journal import Entry
 from registry.store import Store
@@ -34,7 +35,7 @@ class Fate:
 
 def fates(
     state: PairingState,  # all pairs
-    journal: Sequence[Entry],
+    entries: Sequence[Entry],  # of the journal
     *,
     now: float,  # seconds since the epoch
     keep_newest: int = KEEP_NEWEST,
@@ -47,9 +48,8 @@ def fates(
     live = {releases[0].digest: "the newest release"} if releases else {}
     if champion is not None:
         live[champion.release] = "the release that is serving"
-    pending = {entry.version for entry in journal if not entry.finished}
-    if journal and not journal[-1].finished and journal[-1].instead_of is not None:
-        pending.add(journal[-1].instead_of)
+    pending = under_way(entries)
+    start = _next_start(state.pairs)
     newest = {pair.version for pair in state.pairs[:keep_newest]}
 
     def reason_to_stay(pair: PairVersion) -> str:
@@ -62,6 +62,8 @@ def fates(
             return "a server says that it serves it"
         if pair.release in live and may_serve(pair):
             return f"a rollback may need it: it is a pair of {live[pair.release]}"
+        if pair.pair_id == start:
+            return "the next retrain may start from it: no draft with weights served after it"
         if champion is not None and pair.pair_id == champion.parent:
             return f"the champion v{champion.version} started from it"
         if pair.version in newest:
@@ -87,14 +89,39 @@ def may_serve(pair: PairVersion) -> bool:
     return pair.passed or bool(pair.promoted) or pair.draft_kind in WITHOUT_WEIGHTS
 
 
+def under_way(entries: Sequence[Entry]) -> set[int]:
+    """The versions that a promotion, which is decided and not yet written, names."""
+    named = {entry.version for entry in entries if not entry.finished}
+    last = entries[-1] if entries else None
+    if last is not None and not last.finished and last.instead_of is not None:
+        named.add(last.instead_of)
+    return named
+
+
+def _next_start(pairs: Sequence[PairVersion]) -> str:
+    """pair_id of the last draft with weights that served and was not taken out of service: what
+    falls back to n-gram, or goes live with it, leaves it as the one to train on from."""
+    served = [
+        pair
+        for pair in pairs
+        if pair.draft_kind not in WITHOUT_WEIGHTS and pair.promoted and not pair.rolled_back
+    ]
+    last = max(served, key=lambda pair: pair.promoted, default=None)
+    return "" if last is None else last.pair_id
+
+
 def forget(store: Store, pairing: str, version: int) -> bool:
-    """Delete a version and the files of its pair, unless an alias came to it meanwhile; whether it
-    did. Other versions of the same files keep them. MLflow frees the room with `mlflow gc`.
+    """Delete a version and the files of its pair, unless it was promoted meanwhile, on another host
+    say; whether it did. Other versions of the same files keep them. MLflow frees the room with
+    `mlflow gc`.
 
     The caller holds `store.writing`. Killed in between, the files lie there without a version, and
     are no pair of anyone's.
     """
     with speaking(store.url, f"deleting {pairing} v{version}"):
+        # In this order: a promotion is an entry before it is an alias, so one of the two shows it.
+        if version in under_way(journal.read(store, pairing)):
+            return False
         pair = store.pair(pairing, version)
         if pair is None or pair.aliases:
             return False

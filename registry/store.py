@@ -42,6 +42,7 @@ from registry.versions import (
     URI,
     VERDICT,
     PairingState,
+    as_named_now,
     check_name,
     target_name,
 )
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion, RegisteredModel
 
 SOURCE_FORM = re.compile(r"models:/(?P<name>[^/:]+)/(?P<version>[1-9][0-9]{0,8})")
+ASKABLE = re.compile(r"[A-Za-z0-9-]+")  # what a filter may hold of whoever asks
 MODEL_ID = re.compile(r"m-[0-9a-f]{32}")
 PAGE = 1000
 LISTED = 50  # of a pairing's newest pairs: on its page, and in `paceline status`
@@ -139,9 +141,9 @@ class Store:
                     release=release,
                     relatives=self._relatives(pairing, manifest),
                     judged_against=judged_against,
+                    ended_early=str(report.get("incomplete") or ""),
                     lineage=lineage_markdown(self, pairing),
                 )
-                    ended_early=str(report.get("incomplete") or ""),
                 with speaking(self.url, f"registering {manifest.pair_id}"):
                     self.create_model(pairing)
                     number = upload.store_pair(self.client, self.url, material)
@@ -170,6 +172,8 @@ class Store:
         are; `having` asks MLflow for those with these tags. Versions that Paceline did not register
         (no tag of ours) are passed over.
         """
+        if having and not all(ASKABLE.fullmatch(value) for value in having.values()):
+            return []  # no digest and no pair_id, so no tag has it; and MLflow's filter has quotes
         aliases = self._aliases(pairing, whole=limit is None and not having)
         where = "".join(f" and tags.`{tag}` = '{value}'" for tag, value in (having or {}).items())
         pairs = [
@@ -296,8 +300,11 @@ class Store:
                 except MlflowException as error:
                     if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another host was quicker
                         raise
-            elif OURS not in model.tags and not self.versions(name, limit=1):
-                self.client.set_registered_model_tag(name, OURS, kind)  # made by hand for us
+            elif OURS not in model.tags and all(
+                PAIR_ID in version.tags or RELEASE in version.tags
+                for version in self.versions(name, limit=1)
+            ):  # made by hand for us, or by Paceline before it marked what it makes
+                self.client.set_registered_model_tag(name, OURS, kind)
             elif OURS not in model.tags:
                 raise StoreError(
                     f"{name} is a registered model that Paceline did not make, and has versions: "
@@ -432,16 +439,16 @@ def _release(pairing: str, version: ModelVersion) -> ReleaseVersion:
 
 
 def _pair(pairing: str, version: ModelVersion, aliases: Mapping[str, int]) -> PairVersion:
-    number = str(version.version)
+    number, tags = str(version.version), as_named_now(version.tags)
     return PairVersion(
         pairing=pairing,
         version=int(number),
-        pair_id=version.tags[PAIR_ID],
-        release=version.tags.get(RELEASE, ""),
-        draft_kind=version.tags.get(DRAFT_KIND, ""),
-        verdict=version.tags.get(VERDICT, ""),
+        pair_id=tags[PAIR_ID],
+        release=tags.get(RELEASE, ""),
+        draft_kind=tags.get(DRAFT_KIND, ""),
+        verdict=tags.get(VERDICT, ""),
         aliases=tuple(sorted(alias for alias, v in aliases.items() if str(v) == number)),
-        tags=dict(version.tags),
+        tags=tags,
         model_id=_model_id(version),
         run_id=version.run_id or "",
         registered=version.creation_timestamp / 1000,

@@ -29,6 +29,12 @@ PINNED_WHY = "paceline.pinned"
 STANDS_IN = "paceline.stands_in"  # on a pair that serves a release until its own draft is made
 SHOWN_METRICS = {"acceptance": "acceptance", "acceptance_length": "length", "speedup": "speed-up"}
 # figures that make lists useful, and their tags
+NAMES_BEFORE = {  # of tags, in registries from before they were short; only read
+    "paceline.draft_kind": DRAFT_KIND,
+    "paceline.verdict": VERDICT,
+    "paceline.size": SIZE,
+    **{f"paceline.{name}": tag for name, tag in SHOWN_METRICS.items()},
+}
 OURS = "paceline"  # on every registered model that Paceline made; says what it holds
 UNJUDGED = "UNJUDGED"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -96,16 +102,16 @@ class PairVersion:
         return int(told) if told.isdecimal() else None
 
     @property
+    def ended_early(self) -> str:
+        """Why its measuring was cut short; empty where it was not."""
+        return self.tags.get(ENDED_EARLY, "")
+
+    @property
     def parent(self) -> str:
         """pair_id of the pair whose draft this one started from; empty where there is none."""
         return self.tags.get(PARENT, "")
 
     @property
-    @property
-    def ended_early(self) -> str:
-        """Why its measuring was cut short; empty where it was not."""
-        return self.tags.get(ENDED_EARLY, "")
-
     def promoted(self) -> str:
         """When it was last made champion, ISO 8601; empty when it never was."""
         return self.tags.get(PROMOTED, "")
@@ -140,6 +146,12 @@ class PairingState:
 def target_name(pairing: str) -> str:
     """The registered model that holds the pairing's releases."""
     return f"{pairing}.target"
+
+
+def as_named_now(tags: Mapping[str, str]) -> dict[str, str]:
+    """A version's tags; those that it has by their former names only, by the present ones too."""
+    former = {now: tags[name] for name, now in NAMES_BEFORE.items() if name in tags}
+    return former | dict(tags)
 
 
 def check_name(pairing: str) -> str:

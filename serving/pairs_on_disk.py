@@ -14,8 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from registry.errors import NotFoundError
 from registry.fingerprint import Release, fingerprint
-from registry.manifest import PairManifest, read_manifest, verify_files
-from registry.remote import SAFE_PAIR_ID
+from registry.manifest import SAFE_PAIR_ID, PairManifest, read_manifest, verify_files
 from serving.arms import Arm, RefusedPairError, registered_arm
 
 

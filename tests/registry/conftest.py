@@ -128,8 +128,7 @@ def server(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The same on PostgreSQL. Skips where that is not installed."""
-    if reason := postgres.why_not():
-        pytest.skip(reason)
+    postgres.needed()
     with (
         postgres.cluster() as database,
         mlflow_server(database, tmp_path_factory.mktemp("postgres-server")) as url,
@@ -192,11 +191,11 @@ def registered(
     phase: Phase | None = Phase.PASS,
     report: str = "",
     pairing: str = "docstrings",
+    judged_against: int | None = None,
 ) -> PairVersion:
     """Register a pair as a retrain would; `files` is made when it is not there."""
     if not files.exists():
         pair_files(files, draft, seed=seed)
-    judged_against: int | None = None,
     row = {"pair": "candidate", "alpha_hat": 0.61, "tokens_per_second": 123.4, "requests": 80}
     return store.register_pair(
         pairing,
@@ -211,5 +210,5 @@ def registered(
             "speedup": 1.52,
             "odd": float("nan"),
         },
-    )
         judged_against=judged_against,
+    )

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
+
 ACCOUNT = "postgres"
 
 
@@ -26,6 +28,14 @@ def programs() -> Path | None:
         Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3])
     )
     return debian[-1].parent if debian else None
+
+
+def needed() -> None:
+    """Skip the test where no cluster can be started; fail it where the checks before a change run,
+    which say whether they mean to go without."""
+    if reason := why_not():
+        required = os.environ.get("PACELINE_WITHOUT_POSTGRESQL") == "0"
+        (pytest.fail if required else pytest.skip)(reason)
 
 
 def why_not() -> str:

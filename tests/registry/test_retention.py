@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from registry import journal
 from registry.journal import Entry
 from registry.promotion import promote
 from registry.retention import DAY_SECONDS, fates, forget
@@ -38,6 +39,28 @@ def state(*pairs: PairVersion) -> PairingState:
 
 
 CHAMPION = pair(20, "new", aliases=("champion",), tags={"paceline.parent": "p-4"})
+
+
+def test_the_last_draft_with_weights_that_served_stays_for_the_next_retrain() -> None:
+    ngram = pair(20, "new", draft_kind="ngram", aliases=("champion",))
+    before = [
+        pair(9, tags={"paceline.promoted": "2026-03", "paceline.rolled_back": "it was dead"}),
+        pair(8, tags={"paceline.promoted": "2026-02"}),
+        pair(7, tags={"paceline.promoted": "2026-01"}),
+    ]
+    told = fates(state(ngram, *before), (), now=NOW, keep_newest=1)
+    assert [(fate.version, fate.goes) for fate in told] == [
+        *((20, False), (9, True), (8, False), (7, True))
+    ]
+    assert told[2].why.startswith("the next retrain may start from it")
+
+
+def test_what_another_host_promotes_meanwhile_is_not_deleted(three: Store) -> None:
+    promote(three, "docstrings", 1, expect=None)
+    after = journal.read(three, "docstrings")[-1].number
+    journal.append(three, "docstrings", Entry("promote", 2, 1, after, "2026"))
+    assert not forget(three, "docstrings", 2), "decided, and no alias yet"
+    assert three.pair("docstrings", 2) is not None
 
 
 def why(about: PairVersion, *, journal: tuple[Entry, ...] = (), **options: object) -> str:

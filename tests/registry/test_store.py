@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from registry import upload
-from registry.errors import IncompatibleError, NotFoundError, StoreError
+from registry.errors import IncompatibleError, ManifestError, NotFoundError, StoreError
 from registry.fingerprint import fingerprint
 from registry.manifest import read_manifest, verify_files
+from registry.promotion import promote
 from registry.schema import prepare_database
 from registry.store import PairVersion, Store
+from registry.versions import NAMES_BEFORE, OURS, PAIR_ID
 from speculation.records import Phase
 from tests.registry import tiny
 from tests.registry.conftest import manifest_of, pair_files, registered
@@ -343,3 +345,33 @@ def test_a_database_that_cannot_be_made_leaves_nothing(
     with pytest.raises(StoreError, match="could not be created.*No space left"):
         prepare_database(f"sqlite:///{tmp_path / 'mlflow.db'}")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["locks"]
+
+
+def test_a_registry_from_before_tags_had_short_names_is_read_and_taken_over(
+    store: Store, target: Path, tmp_path: Path
+) -> None:
+    registered(store, target, tmp_path / "1")
+    client, version = store.client, store.client.get_model_version("docstrings", "1")
+    for former, name in NAMES_BEFORE.items():
+        client.set_model_version_tag("docstrings", "1", former, version.tags[name])
+        client.delete_model_version_tag("docstrings", "1", name)
+    for model in ("docstrings", "docstrings.target"):
+        client.delete_registered_model_tag(model, OURS)
+    (pair,) = store.pairs("docstrings")
+    assert (pair.draft_kind, pair.passed, pair.figure("speedup")) == ("head", True, 1.52)
+    second = registered(store, target, tmp_path / "2", seed=2)
+    assert client.get_registered_model("docstrings").tags[OURS] == "pairing"
+    assert promote(store, "docstrings", second.version, expect=None).ok
+    assert promote(store, "docstrings", 1, expect=second.version).ok
+
+
+@pytest.mark.parametrize("parent", ["p-1", "' OR name='", "p-000000000000000g"])
+def test_a_parent_that_is_no_pairs_name_reaches_no_filter(
+    store: Store, target: Path, tmp_path: Path, parent: str
+) -> None:
+    files = pair_files(tmp_path / "pair", "ngram")
+    manifest = manifest_of(target, files, "ngram")
+    odd = replace(manifest, making=replace(manifest.making, parent=parent))
+    with pytest.raises(ManifestError, match="making.parent: got .*, wanted a pair_id"):
+        store.register_pair("docstrings", odd, files, report={}, verdict=None)
+    assert store.pairs("docstrings", having={PAIR_ID: parent}) == []
