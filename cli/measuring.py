@@ -174,7 +174,10 @@ def evaluate(
         needed = planned(policy, earlier, out, draft_len=draft_len, answer_tokens=max_tokens)
         emit(as_object(needed), needed.sentences)
         return
-    for told in plan(policy, draft_len=draft_len, answer_tokens=max_tokens).sentences:
+    coming = plan(policy, draft_len=draft_len, answer_tokens=max_tokens)
+    if until_sure and coming.too_few:  # it measures for a verdict, and for nothing else
+        raise typer.BadParameter(coming.too_few, param_hint="--prompts")
+    for told in coming.sentences:
         print(told, file=sys.stderr)
     all_arms = {**arms, "ngram": "ngram", "none": "none"}
     gaining = tuple(load for load in policy.must_gain if load in loads)

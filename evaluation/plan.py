@@ -51,6 +51,18 @@ class Plan:
     rouge_spreads: tuple[float, ...]
     prompts_for_rouge: tuple[int, ...]  # at these spreads
     needs: tuple[Need, ...] = ()  # of an earlier report's rules
+    minimum: int = 0  # prompts below which the policy gives no verdict at all
+
+    @property
+    def too_few(self) -> str | None:
+        """Why so many prompts cannot be judged, whatever is measured of them."""
+        if self.prompts >= self.minimum:
+            return None
+        given = "1 prompt gives" if self.prompts == 1 else f"{self.prompts} prompts give"
+        return (
+            f"{given} no verdict but INCONCLUSIVE, whatever is measured: the policy wants "
+            f"{self.minimum} at least (minimum_prompts), {self.minimum - self.prompts} more."
+        )
 
     @property
     def most_needed(self) -> Need | None:
@@ -69,7 +81,8 @@ class Plan:
         gain = "no worse" if self.sure_gain <= 0 else f"better by {self.sure_gain:.3f}"
         lines = [
             f"How much prompts differ is {self.source}.",
-            f"With {self.prompts} prompts a draft that is truly {gain} in acceptance passes "
+            self.too_few
+            or f"With {self.prompts} prompts a draft that is truly {gain} in acceptance passes "
             "9 times in 10.",
             f"One that is exactly as good needs {'no end of' if equal is None else equal} prompts.",
             f"Should the texts have to be compared by ROUGE-L, that needs {rouge} prompts.",
@@ -126,6 +139,7 @@ def plan(
             _prompts(each, policy.rouge_l_margin, policy) or 0 for each in rouge
         ),
         needs=needs,
+        minimum=policy.minimum_prompts,
     )
 
 

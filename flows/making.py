@@ -7,7 +7,7 @@ nothing of Prefect and of what was done before; flows/retrain.py puts both aroun
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,9 +68,11 @@ def decidable(line: Pairing, settings: Settings) -> list[str]:
     from evaluation.samples import asked_once
 
     tokens = line.measurement.max_tokens
-    told = plan(line.policy, draft_len=line.draft_len, answer_tokens=tokens).sentences
     prompts = read_judging_prompts(settings.path(line.evaluation_prompts))
-    repeats = len(prompts) - len(asked_once(prompts))
+    asked = len(asked_once(prompts))
+    policy = replace(line.policy, prompts=min(asked, line.policy.prompts))
+    told = plan(policy, draft_len=line.draft_len, answer_tokens=tokens).sentences
+    repeats = len(prompts) - asked
     left_out = f"{repeats} of {len(prompts)} evaluation prompts ask what another asks: left out"
     return [left_out, *told] if repeats else list(told)
 

@@ -35,6 +35,7 @@ from tests.registry import tiny
 
 OPTIONS = ["--tokenizer", "code", "--temperature", "0", "--temperature", "0.7"]
 ASKED = [Prompt(str(n), ({"role": "user", "content": f"fox {n}"},), "a fox") for n in range(5)]
+MANY = [Prompt(str(n), ({"role": "user", "content": f"fox {n}"},), "a fox") for n in range(24)]
 
 
 @pytest.mark.parametrize("learned", [0, 2])
@@ -121,13 +122,45 @@ def test_the_server_of_a_measurement_is_the_one_that_will_serve(
     monkeypatch.setattr(flows.trial, "run_trial", trial)
     monkeypatch.setattr(flows.looking, "run_until_sure", trial)
     monkeypatch.setattr(registry.compatibility, "compare", lambda *_: SimpleNamespace(ok=True))
-    write_prompts(tmp_path / "asked.jsonl", ASKED)
+    write_prompts(tmp_path / "asked.jsonl", MANY)
     given = ["--draft", "ngram", "--prompts", tmp_path / "asked.jsonl", "--out", tmp_path / "out"]
     target = tiny.target(tmp_path / "target")
     for more in ((), ("--until-sure",)):
         options = ["--max-slots", "2", "--max-context", "4096", *more]
         CliRunner().invoke(app, ["evaluate", *map(str, [target, *given, *options])])
     assert [(each.max_slots, each.max_context) for each in served] == [(2, 4096)] * 2
+
+
+def test_too_few_prompts_for_a_verdict_are_told_of_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[str] = []
+
+    def trial(*_: Any, **__: Any) -> None:
+        began.append("a server")
+        raise ValueError("far enough")
+
+    monkeypatch.setattr(flows.trial, "run_trial", trial)
+    monkeypatch.setattr(flows.looking, "run_until_sure", trial)
+    monkeypatch.setattr(registry.compatibility, "compare", lambda *_: SimpleNamespace(ok=True))
+    write_prompts(tmp_path / "asked.jsonl", MANY)
+    given = ["--draft", "ngram", "--prompts", tmp_path / "asked.jsonl", "--out", tmp_path / "out"]
+    target = tiny.target(tmp_path / "target")
+
+    def run(*more: str) -> Result:
+        return CliRunner().invoke(app, ["evaluate", *map(str, [target, *given, *more])])
+
+    few = "5 prompts give no verdict but INCONCLUSIVE, whatever is measured: the policy wants 20"
+    planned = run("--count", "5", "--plan")
+    assert (planned.exit_code, began) == (Exit.YES, [])
+    assert few in planned.stdout
+    sure = run("--count", "5", "--until-sure")
+    assert (sure.exit_code, began) == (Exit.BAD_INPUT, [])
+    assert few in " ".join(sure.output.replace("│", " ").split())
+    figures = run("--count", "5")
+    assert began == ["a server"], "figures alone may be of any number"
+    assert few in figures.stderr
+    assert "no verdict" not in run("--plan").stdout
 
 
 def evaluated(
@@ -220,7 +253,7 @@ def test_until_sure_ends_with_the_verdict_and_tells_every_look(
     monkeypatch.setattr(flows.looking, "run_until_sure", looking)
     monkeypatch.setattr(registry.compatibility, "compare", lambda *_: SimpleNamespace(ok=True))
     target = tiny.target(tmp_path / "target")
-    write_prompts(tmp_path / "asked.jsonl", ASKED)
+    write_prompts(tmp_path / "asked.jsonl", MANY)
     options = ["--draft", "ngram", "--prompts", tmp_path / "asked.jsonl", "--out", tmp_path / "out"]
     more = ["--until-sure", "--looks", "3", "--json"]
     done = CliRunner().invoke(app, ["evaluate", str(target), *map(str, options), *more])

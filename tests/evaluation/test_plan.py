@@ -94,3 +94,14 @@ def test_the_assumed_spread_is_what_such_drafts_have() -> None:
 def test_a_report_that_tells_nothing_is_refused_with_the_reason() -> None:
     with pytest.raises(ValueError, match="tells no variance: 3 prompts were measured"):
         plan(POLICY, report=report(ARMS, seed=1, prompts=3))
+
+
+def test_fewer_prompts_than_can_be_judged_are_told_of_first() -> None:
+    few = plan(replace(POLICY, prompts=19))
+    assert few.too_few is not None
+    assert "19 prompts give no verdict" in few.too_few
+    assert few.too_few.endswith("20 at least (minimum_prompts), 1 more.")
+    assert few.too_few in few.sentences
+    enough = plan(replace(POLICY, prompts=20))
+    assert enough.too_few is None
+    assert any("With 20 prompts a draft" in line for line in enough.sentences)

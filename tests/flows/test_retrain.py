@@ -191,7 +191,7 @@ def test_a_run_shows_its_plan_how_far_it_is_its_figures_its_verdict_and_its_outc
     ]
     told = {key: str(found.data) for key, found in shown.items()}
     assert "because it is new" in told["plan"]
-    assert "With 256 prompts a draft that is truly" in told["plan"]
+    assert "1 prompt gives no verdict but INCONCLUSIVE" in told["plan"], "of 256 that may be asked"
     assert "candidate" in told["measured"]
     assert "| floor | PASS | good |" in told["verdict"]
     assert told["outcome"] == "**line**: v1 is champion."
