@@ -19,12 +19,13 @@ from types import FrameType
 import httpx
 
 from monitoring.endpoint import Endpoint, log, on_this_machine
-from monitoring.outbox import Outbox, sweep
+from monitoring.outbox import Outbox
 from monitoring.scrape import Increases
 from monitoring.series import Entry, Mark, Throughput, append
 from monitoring.state import load, save
 from monitoring.watched import Expected, Watched
 
+from monitoring.whole import sweep
 EARLIER_SECONDS = 3600.0  # how far back a monitor without a past begins to read
 
 

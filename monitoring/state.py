@@ -10,8 +10,8 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from monitoring.outbox import write_whole
 from monitoring.watched import Watched
+from monitoring.whole import write_whole
 
 VERSION = 1
 MOST_PAIRS = 32  # the pairs least lately served are forgotten first

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from monitoring.outbox import Outbox, write_whole
+from monitoring.notices import Notice, Phase
+from monitoring.outbox import GIVE_UP_SECONDS, Outbox
+from monitoring.whole import write_whole
 from speculation.records import Alarm
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +74,7 @@ def test_a_failed_write_leaves_the_old_text_and_no_litter(
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("monitoring.outbox.os.fsync", full)
+    monkeypatch.setattr("monitoring.whole.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         write_whole(path, "new")
     assert path.read_text() == "old"
@@ -84,6 +88,125 @@ def test_what_a_killed_writer_left_half_written_is_removed_later(tmp_path: Path)
     os.utime(left, (0, 0))
     assert Outbox(tmp_path).pending() == []
     assert list(tmp_path.iterdir()) == [recent]  # its writer may be alive
+
+
+TORN = (
+    b"",
+    b"{",
+    b'{"id": "a-0002"}',
+    b"[]",
+    b"17",
+    b"\xff\xfe",
+    b"[" * 100_000,
+    b'{"notice": [], "alarm": {}}',
+    b'{"notice": {"id": "a-0002", "phase": "sung", "at": 1}, "alarm": {}}',
+)
+
+
+@pytest.mark.parametrize("torn", TORN, ids=range(len(TORN)))
+def test_a_file_that_cannot_be_read_stops_no_other_alarm(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, torn: bytes
+) -> None:
+    outbox = Outbox(tmp_path)
+    outbox.put(alarm())
+    (tmp_path / "a-0002.json").write_bytes(torn)
+    (tmp_path / "a-0003.json").mkdir()
+    for _ in range(2):
+        assert outbox.pending() == outbox.alarms() == [alarm()]
+    assert outbox.unreadable == ["a-0002.json", "a-0003.json"]
+    assert len(caplog.records) == 2  # each once
+    outbox.delivered("a-0001")
+    assert outbox.pending() == []
+
+
+def test_a_file_under_another_s_name_is_not_that_alarm(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    outbox.put(alarm())
+    (tmp_path / "a-0001.json").rename(tmp_path / "copy.json")
+    assert outbox.pending() == []
+    assert outbox.unreadable == ["copy.json"]
+
+
+def over(number: int, at: float) -> Notice:
+    return Notice(f"a-{number:04d}.resolved", Phase.RESOLVED, at, alarm(number))
+
+
+def test_every_channel_delivers_by_itself(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    outbox.put(alarm())
+    outbox.delivered("a-0001", "webhook")
+    assert [one.id for one in outbox.due("respond", now=100.0)] == ["a-0001"]
+    assert [one.id for one in outbox.due("event", now=100.0)] == ["a-0001"]
+    assert outbox.due("webhook", now=100.0) == []
+
+
+def test_a_failed_channel_waits_longer_each_time_and_gives_up_after_a_day(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    outbox.put(alarm())
+    now, waits = 100.0, []
+    while outbox.due("webhook", now=now):
+        outbox.failed("a-0001", "webhook", "503", now=now)
+        until = next((t for t in range(1, 3601) if outbox.due("webhook", now=now + t)), None)
+        if until is None:
+            break
+        waits.append(until)
+        now += until
+    assert waits[:8] == [30, 60, 120, 240, 480, 960, 1920, 3600]
+    assert set(waits[8:]) == {3600}
+    assert now <= 100.0 + GIVE_UP_SECONDS
+    assert [one.id for one in outbox.due("respond", now=now * 9)] == ["a-0001"]  # it never gives up
+
+
+def test_what_is_over_is_not_responded_to_and_is_told_once(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    for number in (1, 2):
+        outbox.put(alarm(number))
+    outbox.delivered("a-0001", "webhook")
+    for number in (1, 2):
+        outbox.put(over(number, 200.0))
+    assert outbox.due("respond", now=200.0) == []
+    assert [one.id for one in outbox.due("webhook", now=200.0)] == [
+        "a-0001.resolved",
+        "a-0002.resolved",
+    ]
+    assert outbox.open() == []
+
+
+def test_an_alarm_of_before_there_were_channels_is_read_and_told_once(tmp_path: Path) -> None:
+    for number in (1, 2):
+        (tmp_path / f"a-000{number}.json").write_text(json.dumps(asdict(alarm(number))))
+    (tmp_path / "a-0001.delivered").touch()
+    outbox = Outbox(tmp_path)
+    assert outbox.alarms() == [alarm(1), alarm(2)]
+    for channel in ("respond", "event", "webhook"):
+        assert [one.id for one in outbox.due(channel, now=100.0)] == ["a-0002"]
+
+
+def test_old_news_is_pruned_and_what_nobody_responded_to_stays(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    for number, since in ((1, 100.0), (2, 100.0), (3, 900.0)):
+        outbox.put(alarm(number, since))
+    for number in (1, 3):
+        outbox.delivered(f"a-000{number}")
+    outbox.failed("a-0001", "webhook", "gone", now=100.0)
+    outbox.responded("a-0001", action="note", done="noted", at=100.0)
+    (tmp_path / "a-0001.notes").touch()  # somebody else's
+    assert outbox.prune(500.0) == 1
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"a-0001.notes", "a-0002.json", "a-0003.json", "a-0003.delivered"}
+
+
+def test_what_was_done_about_an_alarm_stands_beside_it(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    outbox.put(alarm())
+    assert outbox.response("a-0001") is None
+    outbox.responded("a-0001", action="retrain", done="retrain of support: run-1", at=120.0)
+    assert outbox.response("a-0001") == {
+        "action": "retrain",
+        "done": "retrain of support: run-1",
+        "at": 120.0,
+    }
+    assert outbox.alarms() == [alarm()]
 
 
 PUTTING = """
