@@ -199,14 +199,18 @@ def release_story(uri: str, release: Release, source: str = "") -> str:
     body = [[part.replace("_", " "), f"`{digest}`"] for part, digest in digests if digest]
     place = f"Lives in `{uri}`; nothing of it is copied here."
     if source:
-        name, version = source.removeprefix("models:/").rsplit("/", 1)
-        place += f" It is [{name} v{version}](#/models/{name}/versions/{version}) of this MLflow."
+        place += f" It is {_source_link(source)} of this MLflow."
     return "\n\n".join(
         [
             f"{_target_in_words(release)}, context {release.context_configured:,} tokens. {place}",
             table(["part", "sha256"], [["**release**", f"`{release.digest}`"], *body]),
         ]
     )[:LIMIT]
+
+
+def _source_link(source: str) -> str:
+    name, version = source.removeprefix("models:/").rsplit("/", 1)
+    return f"[{name} v{version}](#/models/{name}/versions/{version})"
 
 
 def draft_in_words(manifest: PairManifest) -> str:
@@ -235,6 +239,7 @@ def _facts(
     making, target = manifest.making, manifest.release
     model = target_name(release.pairing)
     of_release = f"[{model} v{release.version}](#/models/{model}/versions/{release.version})"
+    of_release += f", which is {_source_link(release.source)}" if release.source else ""
     recipe = ", ".join(f"{key} {value}" for key, value in flat(making.recipe).items())
     incumbent, warm = relatives.incumbent, relatives.parent
     parent = "" if warm is None else version_link(warm) + ", "

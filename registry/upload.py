@@ -65,6 +65,8 @@ EXTERNAL = "mlflow.model.isExternal"  # MLflow's tag: the weights are not here
 DATASET_DIGEST = 36  # characters that MLflow keeps of one
 TAG_CHARACTERS = 500  # of a reason: MLflow keeps a few thousand, people read a line
 PARAM_CHARACTERS = 500  # a recipe's value beyond it is no setting
+VERDICT_FILE = "report/verdict.json"
+DATA_SHOWN = ("report.json", "verdict.json")  # of the JSON beside the pages: linked as they are
 SHOWN_FOLDERS = ("report", "training")  # also put on the run, whose page shows pictures
 
 
@@ -146,6 +148,7 @@ def store_release(
 def store_pair(client: MlflowClient, url: str, material: Material) -> int:
     """Everything of a pair, its version last; gives the version's number."""
     write_environment(material.files)
+    write_verdict(material)
     manifest = with_files(material.manifest, material.files)
     write_manifest(manifest, material.files)
     experiment = experiment_of(client, url, material.pairing)
@@ -184,6 +187,15 @@ def store_pair(client: MlflowClient, url: str, material: Material) -> int:
         description=page,
     )
     return int(version.version)
+
+
+def write_verdict(material: Material) -> None:
+    """The verdict as data, beside the page that tells it: `Verdict.from_json` reads it."""
+    if material.verdict is not None:
+        path = material.files / VERDICT_FILE
+        path.parent.mkdir(exist_ok=True)
+        written = json.dumps(dataclasses.asdict(material.verdict), indent=2)
+        path.write_text(written + "\n", encoding="utf-8")
 
 
 def finish(client: MlflowClient, pair: PairVersion) -> None:
@@ -324,7 +336,7 @@ def _pictures(files: Path) -> tuple[str, ...]:
         path.relative_to(files).as_posix()
         for folder in SHOWN_FOLDERS
         for path in sorted((files / folder).glob("*"))
-        if path.suffix in (".html", ".md", ".png")
+        if path.suffix in (".html", ".md", ".png") or path.name in DATA_SHOWN
     )
 
 

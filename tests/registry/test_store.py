@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,9 +21,9 @@ from registry.promotion import promote
 from registry.schema import prepare_database
 from registry.store import PairVersion, Store
 from registry.versions import NAMES_BEFORE, OURS, PAIR_ID
-from speculation.records import Phase
+from speculation.records import Phase, Verdict
 from tests.registry import tiny
-from tests.registry.conftest import manifest_of, pair_files, registered
+from tests.registry.conftest import manifest_of, pair_files, passed, registered
 
 
 def runs_of_pairs(store: Store, pair: PairVersion) -> list[str]:
@@ -37,15 +38,28 @@ def test_a_release_is_registered_once_whatever_it_is_called(
 ) -> None:
     first = store.register_release("docstrings", target, fingerprint(target))
     again = store.register_release("docstrings", target, fingerprint(target))
-    moved = store.register_release("docstrings", tmp_path / "moved", fingerprint(target))
     other = tiny.target(tmp_path / "other", seed=1)
     second = store.register_release("docstrings", other, fingerprint(other))
-    assert (first.version, again.version, moved.version, second.version) == (1, 1, 1, 2)
-    assert [release.uri for release in store.releases("docstrings")] == [
-        str(tmp_path / "moved"),
-        str(other),
-    ]
+    assert (first.version, again.version, second.version) == (1, 1, 2)
     assert store.pairs("docstrings") == []
+
+
+def test_a_release_stays_where_it_is_until_that_place_holds_it_no_more(
+    store: Store, target: Path, tmp_path: Path
+) -> None:
+    def seen(folder: Path) -> str:
+        again = store.register_release("docstrings", folder, released)
+        (stored,) = store.releases("docstrings")
+        assert (stored.version, stored.uri) == (1, again.uri)
+        return stored.uri
+
+    released = fingerprint(target)
+    copies = [shutil.copytree(target, tmp_path / name) for name in ("first", "second")]
+    assert [seen(folder) for folder in [*copies, *copies]] == [str(copies[0])] * 4
+    tiny.target(copies[0], seed=1)  # written over by another release
+    assert [seen(folder) for folder in [copies[1], target]] == [str(copies[1])] * 2
+    shutil.rmtree(copies[1])
+    assert seen(target) == str(target)
 
 
 def test_a_pair_comes_back_with_its_tags_alias_and_manifest(
@@ -96,7 +110,12 @@ def test_the_versions_page_tells_its_story(store: Store, target: Path, tmp_path:
     assert [a.path for a in store.client.list_artifacts(pair.run_id, "report")] == [
         "report/hazards.png",
         "report/report.json",
+        "report/verdict.json",
     ]
+    told = store.client.download_artifacts(pair.run_id, "report/verdict.json", str(tmp_path))
+    assert Verdict.from_json(json.loads(Path(told).read_text())) == passed()
+    assert "report/verdict.json" in store.manifest(pair).files
+    assert f"/runs/{pair.run_id}/artifacts/report/verdict.json)" in page
     overview = store.client.get_registered_model("docstrings").description
     assert "No champion yet" in overview
     assert "[v1](#/models/docstrings/versions/1)&ensp; | `candidate`&ensp; | PASS&ensp;" in overview
@@ -147,6 +166,7 @@ def test_a_pair_is_linked_to_its_data_its_parent_its_environment_and_where_its_t
     assert child.parent == parent.pair_id
     page = store.client.get_model_version("docstrings", "2").description or ""
     assert f"[v1](#/models/docstrings/versions/1), `{parent.pair_id}`" in page
+    assert ", which is [their-llm v1](#/models/their-llm/versions/1), " in page
     assert "![lineage](get-artifact?path=lineage.svg&run_uuid=" in page
     inputs = store.client.get_run(child.run_id).inputs
     assert inputs is not None
