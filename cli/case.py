@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,9 @@ from cli.output import Json, emit, figure, progress_bars, table
 
 if TYPE_CHECKING:
     from evaluation.founding import BeforeAfter
+
+
+LEAST = 4  # documents; of fewer nothing has an interval
 
 
 def case(
@@ -43,7 +47,16 @@ def case(
             file_okay=False,
         ),
     ] = Path("paceline-case"),
-    count: Annotated[int, typer.Option(min=4, help="Documents to summarise.")] = 60,
+    package: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="An installed package whose docstrings are summarised, by the name it is imported "
+            "by; may be given again. `stdlib`, the default, is Python's standard library: the same "
+            "documents on every machine, read in seconds.",
+        ),
+    ] = None,
+    count: Annotated[int, typer.Option(min=LEAST, help="Documents to summarise.")] = 60,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest summary, in tokens.")] = 64,
     draft_len: Annotated[
         int, typer.Option(min=1, max=16, help="K while texts are compared; timed runs adapt it.")
@@ -54,18 +67,29 @@ def case(
     after, with their intervals.
 
     "A summarising service went from 1.8 s to 0.9 s a request, with ROUGE-L 0.002 lower." Documents
-    are long docstrings of the standard library, references their own first sentences. Everything
-    is measured through the server that would serve it, one request at a time; intervals hold the
+    are long docstrings of installed packages, references their own first sentences. Everything is
+    measured through the server that would serve it, one request at a time; intervals hold the
     truth 90 % of the time.
     """
     from configuration.settings import Measuring, Pairing
     from evaluation.founding import before_after
     from evaluation.samples import asked_once
     from flows.trial import run_trial
-    from training.corpus import documented, standard_library
+    from training.installed import STDLIB, installed
     from training.summaries import summaries
 
-    asked = asked_once(summaries(documented(standard_library())))[:count]
+    packages = list(dict.fromkeys(package or [STDLIB]))
+    try:
+        sources = [installed(name) for name in packages]
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--package") from error
+    asked = asked_once(summaries(chain.from_iterable(sources)))[:count]
+    if len(asked) < LEAST:
+        raise typer.BadParameter(
+            f"got {', '.join(packages)} with {len(asked)} docstrings that are long and open with a "
+            f"sentence, wanted {LEAST} at least: add another package",
+            param_hint="--package",
+        )
     if target is None:
         from training.smollm2 import unpack
 

@@ -28,6 +28,18 @@ def test_people_read_sentences_first_and_then_what_they_rest_on() -> None:
     assert printed[5].split()[0] == "ngram"
 
 
+def test_packages_that_hold_nothing_to_summarise_or_are_not_installed_are_refused(
+    tmp_path: Path,
+) -> None:
+    target = toy_target_folder(tmp_path / "target", seed=3)
+    given = ["bench", "case", "--target", str(target), "--out", str(tmp_path / "out")]
+    for more, said in ((["no_such"], "'no_such', wanted 'stdlib'"), (["iniconfig"], "wanted 4")):
+        done = CliRunner().invoke(app, [*given, "--package", *more])
+        assert done.exit_code == Exit.BAD_INPUT
+        assert said in " ".join(done.output.replace("│", " ").split())
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.slow
 def test_the_case_is_measured_through_the_real_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
