@@ -218,7 +218,8 @@ def release(
             "release": found.digest,
             "target": folder,
         },
-        f"{pairing}: {folder} is release {version.version} ({found.digest[:12]})",
+        f"{pairing}: {folder} is release {version.version} ({found.digest[:12]})"
+        + ("" if version.uri == str(folder) else f", which stays at {version.uri}"),
     )
 
 

@@ -114,6 +114,14 @@ def fingerprint(
     )
 
 
+def holds(folder: Path, release: str) -> bool:
+    """Whether the folder is, now, the release of that digest. Reads all of it."""
+    try:
+        return fingerprint(folder).digest == release
+    except (FolderError, OSError):
+        return False
+
+
 def fingerprint_draft(draft: str | Path, *, progress: Progress = no_progress) -> Draft:
     """What a draft is: "ngram", "none", or a folder. `FolderError` for a broken or unsafe folder.
 

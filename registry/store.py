@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from registry import journal, upload
 from registry.door import check_answers, open_client, speaking
 from registry.errors import ForeignVersionError, NotFoundError, StoreError
-from registry.fingerprint import Release
+from registry.fingerprint import Release, holds
 from registry.journal import journal_name
 from registry.locks import lock_folder, locked
 from registry.manifest import FILE, PairManifest, read_manifest
@@ -358,7 +358,9 @@ class Store:
                 self.create_model(name)
                 made = upload.store_release(self.client, self.url, pairing, uri, release, source)
             return _release(pairing, made)
-        if found.uri != uri:  # the same release at another place: that is where it is now
+        if found.uri == uri or (found.uri and holds(Path(found.uri), found.digest)):
+            uri = found.uri  # elsewhere too, and still where it was: servers are pointed there
+        else:
             with speaking(self.url, f"moving release {release.digest[:12]} of {pairing}"):
                 self.client.set_model_version_tag(name, str(found.version), URI, uri)
         if source and found.source != source:
