@@ -37,15 +37,12 @@ def real_story(home: Path, target: str | None, *, from_scratch: bool, prompts: i
         return _copied(target, out) if target is not None else _unpacked(out)
 
     def second(base: Path, out: Path, run: Run) -> Path:
-        from registry.adapters import record_merge
         from training.adapter import merge
 
         adapter = EXAMPLES / "adapter"
         if own:
             adapter = _fine_tuned(base, home / "work" / "adapter", run)
-        folder = merge(base, adapter, out)
-        record_merge(folder, base=base, adapter=adapter)
-        return folder
+        return merge(base, adapter, out)
 
     return Story(
         first_release=first,

@@ -17,6 +17,7 @@ import torch
 from registry.configs import context_of, text_config
 from registry.errors import FolderError
 from registry.folders import config_of, weights_of
+from registry.room import free_host_bytes, gigabytes
 from registry.tensors import DTYPE_BITS
 from serving.settings import ServeSettings
 from speculation.cache import ROOM
@@ -24,9 +25,6 @@ from speculation.records import WITHOUT_WEIGHTS
 
 RESERVE = 0.1  # of what is needed
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
-MEMINFO = Path("/proc/meminfo")
-CGROUP = Path("/sys/fs/cgroup")
-CGROUP_FILES = ("memory.max", "memory.current", "memory.stat")
 
 
 class RoomError(ValueError):
@@ -98,10 +96,6 @@ def check_start(settings: ServeSettings, free: int | None) -> None:
         )
 
 
-def gigabytes(count: int) -> str:
-    return f"{count / 1e9:.1f} GB"
-
-
 def _token_bytes(config: Mapping[str, Any], item_bytes: int) -> int:
     """Keys and values of one position in all layers."""
 
@@ -122,27 +116,4 @@ def free_bytes(device: str) -> int | None:
         free, _ = torch.cuda.mem_get_info(place)
         # What torch holds and does not use it gives to whoever asks next.
         return free + torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place)
-    return host_free_bytes(_text(MEMINFO), {name: _text(CGROUP / name) for name in CGROUP_FILES})
-
-
-def host_free_bytes(meminfo: str, cgroup: Mapping[str, str]) -> int | None:
-    """Free memory by Linux's own words: the machine's, or what a container's limit leaves of it."""
-    told = {line.split(":")[0]: line.split() for line in meminfo.splitlines() if ":" in line}
-    fields = told.get("MemAvailable", [])
-    free = int(fields[1]) * 1024 if len(fields) > 1 and fields[1].isdigit() else None
-    limit, used = cgroup.get("memory.max", "").strip(), cgroup.get("memory.current", "").strip()
-    if not (limit.isdigit() and used.isdigit()):  # "max": no limit
-        return free
-    stat = dict(
-        line.split() for line in cgroup.get("memory.stat", "").splitlines() if " " in line.strip()
-    )
-    # Cached file pages are counted as used, and given up when memory is asked for.
-    left = int(limit) - int(used) + int(stat.get("inactive_file", 0))
-    return left if free is None else min(free, left)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
+    return free_host_bytes()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from registry.adapters import fingerprint_adapter
 from registry.fingerprint import fingerprint
 from training.adapter import merge
 
@@ -32,5 +33,6 @@ def test_a_target_of_ones_own_is_fine_tuned_and_released(tmp_path: Path) -> None
     assert len(stored["target_modules"]) == 7
     merged = merge(target, out, tmp_path / "release-2")
     before, after = fingerprint(target), fingerprint(merged)
-    assert after.weights != before.weights
+    assert (after.weights, before.adapter) == (before.weights, None)
+    assert after.adapter == fingerprint_adapter(out)
     assert (after.tokenizer, after.chat_template) == (before.tokenizer, before.chat_template)

@@ -16,15 +16,11 @@ from serving.room import (
     check_start,
     fits,
     free_bytes,
-    host_free_bytes,
     need_of,
 )
 from serving.settings import ServeSettings
 from speculation.cache import ROOM
 from speculation.target import load_target
-
-MEMINFO = "MemTotal: 4000 kB\nMemFree: 100 kB\nMemAvailable: 2000 kB\n"
-STAT = "anon 5\ninactive_file 300\n"
 
 
 @pytest.mark.parametrize(("dtype", "item"), [("auto", 4), ("float32", 4), ("bfloat16", 2)])
@@ -45,24 +41,6 @@ def test_a_reserve_has_to_fit_too_and_what_nobody_can_tell_is_taken_to_fit() -> 
     assert not fits(need, 109)
     assert fits(need, 100, reserve=0.0)
     assert fits(need, None)
-
-
-@pytest.mark.parametrize(
-    ("meminfo", "cgroup", "free"),
-    [
-        (MEMINFO, {}, 2000 * 1024),
-        (MEMINFO, {"memory.max": "max\n", "memory.current": "7\n"}, 2000 * 1024),
-        (MEMINFO, {"memory.max": "1000", "memory.current": "900", "memory.stat": STAT}, 400),
-        (MEMINFO, {"memory.max": str(2**40), "memory.current": "900"}, 2000 * 1024),
-        ("", {"memory.max": "1000", "memory.current": "900"}, 100),
-        ("", {}, None),
-        ("MemAvailable: many kB\n\n:\n", {"memory.max": "", "memory.stat": "odd"}, None),
-    ],
-)
-def test_free_memory_is_the_machines_or_what_a_containers_limit_leaves(
-    meminfo: str, cgroup: dict[str, str], free: int | None
-) -> None:
-    assert host_free_bytes(meminfo, cgroup) == free
 
 
 @pytest.mark.parametrize("drafts", [{}, {"trial": True, "arms": {"a": "draft", "b": "none"}}])

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from registry.adapters import MERGE_RECORD
+from registry.fingerprint import fingerprint
 from speculation.target import ModelFolderError, load_target
 from tests.toys import toy_target_folder
 from training.adapter import merge
@@ -44,6 +49,32 @@ def test_a_merged_release_has_its_bases_tokenizer_and_template(tmp_path: Path) -
     mine, theirs = (AutoTokenizer.from_pretrained(folder) for folder in (merged, base))
     message = [{"role": "user", "content": "fox"}]
     assert mine.apply_chat_template(message) == theirs.apply_chat_template(message)
+
+
+def test_a_merge_is_the_release_of_its_base_with_the_adapter(tmp_path: Path) -> None:
+    base = toy_target_folder(tmp_path / "base")
+    adapter = toy_adapter(base, tmp_path / "adapter")
+    merged = merge(base, adapter, tmp_path / "merged")
+    assert fingerprint(merged) == fingerprint(base, adapter=adapter)
+    assert merge(base, adapter, merged) == merged
+    (merged / MERGE_RECORD).unlink()  # as merges were before they recorded themselves
+    assert fingerprint(merge(base, adapter, merged)) == fingerprint(base, adapter=adapter)
+    with pytest.raises(ModelFolderError, match="another adapter"):
+        merge(base, toy_adapter(base, tmp_path / "second"), merged)
+    with pytest.raises(ModelFolderError, match="merged itself"):
+        merge(merged, adapter, tmp_path / "twice")
+
+
+def test_a_merge_that_the_disk_has_no_room_for_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = toy_target_folder(tmp_path / "base")
+    adapter = toy_adapter(base, tmp_path / "adapter")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    with pytest.raises(OSError, match="1000 are free") as full:
+        merge(base, adapter, tmp_path / "merged")
+    assert full.value.errno == errno.ENOSPC
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["adapter", "base"]
 
 
 def test_what_is_no_adapter_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
