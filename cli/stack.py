@@ -10,6 +10,7 @@ Knows nothing of models, releases or verdicts.
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import json
 import os
@@ -47,6 +48,11 @@ PREFECT = {
     "PREFECT_RUNNER_SERVER_ENABLE": "true",  # answers /health once it polls
     "PREFECT_RUNNER_SERVER_HOST": HOST,
     "PREFECT_RUNNER_SERVER_LOG_LEVEL": "ERROR",
+}
+
+WEBHOOKS = {  # of MLflow's server, which answers this machine alone
+    "MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "http,https",
+    "MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS": "true",
 }
 
 
@@ -148,7 +154,9 @@ class Stack:
         argv += ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}"]
         argv += ["--artifacts-destination", str(folder / "artifacts")]
         argv += ["--host", HOST, "--port", str(port)]
-        url = self._start("mlflow", argv, f"http://{HOST}:{port}", "/health")
+        # a server made by hand refuses webhooks to this machine, and loses them when it restarts
+        extra = {**WEBHOOKS, "MLFLOW_WEBHOOK_SECRET_ENCRYPTION_KEY": key_of(folder / "webhook.key")}
+        url = self._start("mlflow", argv, f"http://{HOST}:{port}", "/health", extra)
         self._environ["MLFLOW_TRACKING_URI"] = self._environ["PACELINE_REGISTRY"] = url
         return url
 
@@ -257,6 +265,17 @@ class Stack:
 
     def _recorded(self, name: str) -> Callable[[int], None]:
         return lambda pid: record(self.run / "children.json", name, pid)
+
+
+def key_of(path: Path) -> str:
+    """The key that MLflow keeps its webhooks' secrets under: made once for a home, and nobody
+    else's to read."""
+    if not path.exists():
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        beside.touch(mode=0o600)
+        beside.write_text(base64.urlsafe_b64encode(os.urandom(32)).decode())
+        os.replace(beside, path)
+    return path.read_text().strip()
 
 
 def past_proxies(environ: Mapping[str, str]) -> dict[str, str]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -50,6 +53,28 @@ def test_a_users_own_settings_of_the_libraries_stay_outside(tmp_path: Path) -> N
     assert given["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
     assert given["MLFLOW_DISABLE_TELEMETRY"] == "true"
     assert given["NO_PROXY"] == given["no_proxy"] == "127.0.0.1,localhost"
+
+
+def test_mlflow_keeps_its_webhooks_over_a_restart_and_sends_them_to_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Mapping[str, str]] = []
+
+    def start(stack: Stack, *given: object) -> str:
+        started.append(cast("Mapping[str, str]", given[-1]))
+        return ""
+
+    monkeypatch.setattr(Stack, "_start", start)
+    for _ in range(2):
+        with Stack(tmp_path, {}) as stack:
+            stack.start_mlflow()
+    first, second = started
+    assert first == second
+    assert first["MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS"] == "true"
+    key = tmp_path / "mlflow" / "webhook.key"
+    assert first["MLFLOW_WEBHOOK_SECRET_ENCRYPTION_KEY"] == key.read_text()
+    assert len(base64.urlsafe_b64decode(key.read_text())) == 32, "a Fernet key"
+    assert key.stat().st_mode & 0o777 == 0o600
 
 
 def test_what_a_user_keeps_from_a_proxy_stays_kept_from_it() -> None:
