@@ -2,6 +2,7 @@
 
 RegistryError
 ├── FolderError(ValueError)        a model folder is broken, unsafe, or not one
+├── ChangedFolderError             it was written while it was being loaded
 ├── ManifestError(ValueError)      a pair.json says something impossible
 ├── IncompatibleError(ValueError)  files, draft and release do not belong together
 ├── NotFoundError(LookupError)     no such pairing, version or alias
@@ -19,6 +20,10 @@ class RegistryError(Exception):
 
 class FolderError(RegistryError, ValueError):
     """A model folder is broken, unsafe, or not one."""
+
+
+class ChangedFolderError(RegistryError):
+    """A model folder was written while it was being loaded: what it will be is not known yet."""
 
 
 class ManifestError(RegistryError, ValueError):

@@ -14,6 +14,7 @@ from registry.compatibility import compare, fits_adapters, fits_draft, fits_rele
 from registry.errors import ManifestError
 from registry.fingerprint import Draft, Release, fingerprint_draft
 from registry.manifest import FILE, PairManifest, pair_id, read_manifest
+from registry.stamps import Stamp
 
 WEIGHTLESS = ("ngram", "none")
 
@@ -46,15 +47,16 @@ class Arm:
     verified: bool  # its manifest says it was validated for this very release
     context: int | None = None  # tokens it was judged to, beyond which it drafts nothing; None: any
     notes: tuple[str, ...] = ()  # what does not forbid the pair and is to be known
+    stamp: Stamp | None = None  # of the draft's files as they were read; None: it has none
 
 
 def static_arm(target: OnDisk, draft: str) -> Arm:
     """The arm of a static server. Raises RefusedPairError for a draft of another release, or one
     that was judged with other adapters than the target is served with."""
     place = _draft_place(draft)
-    found = fingerprint_draft(place)
+    stamp, found = _look(place)
     manifest = _manifest_beside(place)
-    arm = _arm(target, place, found, name=None)
+    arm = _arm(target, place, found, name=None, stamp=stamp)
     if manifest is None:
         return arm
     return _bound(arm, manifest, found, target, what=f"{draft}: ")
@@ -64,8 +66,9 @@ def trial_arms(target: OnDisk, arms: Mapping[str, str]) -> dict[str, Arm]:
     """A trial's arms: their tokens must match, the release they were made for need not."""
     places = {name: _draft_place(draft) for name, draft in arms.items()}
     return {
-        name: _arm(target, place, fingerprint_draft(place), name=name)
+        name: _arm(target, place, found, name=name, stamp=stamp)
         for name, place in places.items()
+        for stamp, found in [_look(place)]
     }
 
 
@@ -73,8 +76,9 @@ def registered_arm(target: OnDisk, manifest: PairManifest, folder: Path) -> Arm:
     """The arm of a pair from the registry, in `folder`. Raises RefusedPairError."""
     kind = manifest.draft.kind
     place: str | Path = kind if kind in WEIGHTLESS else folder / "draft"
-    found = fingerprint_draft(place)
-    return _bound(_arm(target, place, found, name=None), manifest, found, target)
+    stamp, found = _look(place)
+    arm = _arm(target, place, found, name=None, stamp=stamp)
+    return _bound(arm, manifest, found, target)
 
 
 def weightless_beside(target: OnDisk, own: Mapping[str, Arm]) -> dict[str, Arm]:
@@ -110,14 +114,35 @@ def _bound(
     return replace(arm, verified=True, context=manifest.context_measured)
 
 
-def _arm(target: OnDisk, place: str | Path, draft: Draft, *, name: str | None) -> Arm:
+def _look(place: str | Path) -> tuple[Stamp | None, Draft]:
+    """What a draft is, and of which files that was read."""
+    stamp = Stamp.of(place) if isinstance(place, Path) else None
+    return stamp, fingerprint_draft(place)
+
+
+def _arm(
+    target: OnDisk,
+    place: str | Path,
+    draft: Draft,
+    *,
+    name: str | None,
+    stamp: Stamp | None = None,
+) -> Arm:
     answer = compare(target.folder, place)
     if not answer.ok:
         raise RefusedPairError(
             f"{place} cannot draft for {target.folder}: {'; '.join(answer.reasons)}"
         )
     pair = pair_id(target.release.digest, draft.kind, draft.digest)
-    return Arm(name or draft.kind, draft.kind, pair, place, verified=False, notes=answer.notes)
+    return Arm(
+        name or draft.kind,
+        draft.kind,
+        pair,
+        place,
+        verified=False,
+        notes=answer.notes,
+        stamp=stamp,
+    )
 
 
 def _draft_place(draft: str) -> str | Path:

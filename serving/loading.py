@@ -17,6 +17,7 @@ import torch
 
 from registry.adapters import fingerprint_adapter
 from registry.fingerprint import Release, fingerprint
+from registry.stamps import Stamp, unchanged
 from serving.arms import Arm, weightless_beside
 from serving.arms import RefusedPairError as RefusedPairError
 from serving.arms import registered_arm as registered_arm
@@ -43,6 +44,7 @@ class Host:
     target: Target
     text: Text
     adapters: Mapping[str, str] = field(default_factory=dict)  # name to digest
+    stamp: Stamp | None = None  # of the folder's files as they were loaded
 
     @property
     def token_count(self) -> int:
@@ -50,16 +52,26 @@ class Host:
         return min(len(self.text), self.target.vocab_size)
 
     @classmethod
-    def load(cls, folder: Path, settings: ServeSettings, release: Release | None = None) -> Host:
-        """Load `folder`, whose fingerprint may be known already, and the settings' adapters.
+    def load(
+        cls,
+        folder: Path,
+        settings: ServeSettings,
+        release: Release | None = None,
+        stamp: Stamp | None = None,
+    ) -> Host:
+        """Load `folder`, and the settings' adapters. Its fingerprint may be known already, with the
+        stamp of the files that it was taken from.
 
-        Raises FolderError, ModelFolderError, TokenizerError, SettingsError.
+        Raises FolderError, ModelFolderError, TokenizerError, SettingsError, and ChangedFolderError
+        where what was loaded need not be what the fingerprint tells.
         """
         _check_device(settings.device)
-        release = fingerprint(folder) if release is None else release
-        text = Text.load(folder)
-        target = load_target(folder, dtype=settings.dtype, device=settings.device)
-        return cls(folder, release, target, text, _adapters(target, settings))
+        if release is None:
+            stamp, release = Stamp.of(folder), fingerprint(folder)
+        with unchanged(stamp):
+            text = Text.load(folder)
+            target = load_target(folder, dtype=settings.dtype, device=settings.device)
+        return cls(folder, release, target, text, _adapters(target, settings), stamp)
 
 
 @dataclass(eq=False)
@@ -94,7 +106,8 @@ class Loaded:
         settings: ServeSettings,
         version: str | None = None,
     ) -> Loaded:
-        """Load the drafts' weights. Raises DraftError."""
+        """Load the drafts' weights. Raises DraftError, and ChangedFolderError for a draft that was
+        written since it was looked at."""
         max_len = min(settings.max_context, host.release.context_configured)
         if not settings.trial:
             arms = weightless_beside(host, arms)
@@ -113,17 +126,7 @@ class Loaded:
             adapts_if_asked=settings.adaptive and settings.trial,
             prefix_tokens=0 if settings.trial else settings.prefix_tokens,
             version=version,
-            _makes={
-                name: read_draft(
-                    arm.draft,
-                    host.target,
-                    rows=settings.max_slots,
-                    # Beyond what it was judged to a draft gets nothing to do.
-                    max_len=max_len if arm.context is None else min(max_len, arm.context),
-                    token_count=host.token_count,
-                )
-                for name, arm in arms.items()
-            },
+            _makes={name: _read(arm, host, settings, max_len) for name, arm in arms.items()},
             _faults={name: deque(maxlen=RECENT) for name in arms},
         )
 
@@ -233,12 +236,27 @@ class Loaded:
         self._on_fault(drafter, fault)
 
 
+def _read(arm: Arm, host: Host, settings: ServeSettings, max_len: int) -> Make:
+    """A draft's weights, if they are those that were looked at."""
+    with unchanged(arm.stamp):
+        return read_draft(
+            arm.draft,
+            host.target,
+            rows=settings.max_slots,
+            # Beyond what it was judged to a draft gets nothing to do.
+            max_len=max_len if arm.context is None else min(max_len, arm.context),
+            token_count=host.token_count,
+        )
+
+
 def _adapters(target: Target, settings: ServeSettings) -> dict[str, str]:
     """Load the settings' adapters, each looked at as bytes first; their digests by name."""
     digests: dict[str, str] = {}
     for name, folder in settings.adapters.items():
+        stamp = Stamp.of(folder)
         digests[name] = fingerprint_adapter(folder)
-        target.load_adapter(name, folder)
+        with unchanged(stamp):
+            target.load_adapter(name, folder)
     return digests
 
 

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 from registry.errors import NotFoundError
 from registry.fingerprint import Release, fingerprint
 from registry.manifest import SAFE_PAIR_ID, PairManifest, read_manifest, verify_files
+from registry.stamps import Stamp
 from serving.arms import Arm, RefusedPairError, registered_arm
 
 
@@ -25,6 +26,7 @@ class TargetOnDisk:
     folder: Path
     release: Release
     adapters: Mapping[str, str] = field(default_factory=dict)  # a champion is served with none
+    stamp: Stamp | None = None  # of its files as they were read; None: nobody looks again
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ class PairsOnDisk:
             target = served
         else:
             place = _target_folder(manifest)
-            target = TargetOnDisk(place, fingerprint(place))
+            stamp = Stamp.of(place)
+            target = TargetOnDisk(place, fingerprint(place), stamp=stamp)
         return CheckedPair(pair, version, target, registered_arm(target, manifest, folder))
 
     def clean(self) -> None:

@@ -55,9 +55,7 @@ class Switching:
     async def check(self, pair: str, version: str) -> CheckedPair:
         """All that can be said of a pair on the disk without loading it. Raises as it does."""
         current = self._service.worker.current
-        served = (
-            None if current is None else TargetOnDisk(current.host.folder, current.host.release)
-        )
+        served = None if current is None else _on_disk(current.host)
         return await in_passing_thread(partial(self._pairs.check, pair, version, served))
 
     async def take(
@@ -78,7 +76,7 @@ class Switching:
             return
         same = current.host.release.digest == checked.target.release.digest
         host = current.host if same else None  # a draft-only swap: the target stays where it is
-        served = TargetOnDisk(current.host.folder, current.host.release), current.own
+        served = _on_disk(current.host), current.own
         del current
         if await in_passing_thread(partial(self._fits, checked, same=same)):
             await self._switch(checked, host)
@@ -93,7 +91,7 @@ class Switching:
         def loaded() -> Loaded:
             on = host
             if on is None or on.release.digest != target.release.digest:
-                on = Host.load(target.folder, settings, target.release)
+                on = Host.load(target.folder, settings, target.release, target.stamp)
                 self._newest = weakref.ref(on.target)
             made = Loaded.prepare(on, {checked.arm.name: checked.arm}, settings, checked.version)
             if on is host:
@@ -228,6 +226,11 @@ class Switching:
         # A model's modules refer to each other; their memory is to go now.
         await in_passing_thread(gc.collect)
         await self._notes.jot(steps.FREED, pair, version)
+
+
+def _on_disk(host: Host) -> TargetOnDisk:
+    """A loaded target, by where its files were."""
+    return TargetOnDisk(host.folder, host.release, stamp=host.stamp)
 
 
 def _nothing() -> None:
