@@ -18,14 +18,15 @@ from types import FrameType
 
 import httpx
 
+from monitoring.answers import AHEAD_SECONDS
 from monitoring.endpoint import Endpoint, log, on_this_machine
 from monitoring.outbox import Outbox
 from monitoring.scrape import Increases
 from monitoring.series import Entry, Mark, Throughput, append
 from monitoring.state import load, save
 from monitoring.watched import Expected, Watched
-
 from monitoring.whole import sweep
+
 EARLIER_SECONDS = 3600.0  # how far back a monitor without a past begins to read
 
 
@@ -113,7 +114,7 @@ class Monitor:
         sweep(paths.folder)
         self._state = load(paths.state)
         self._outbox = Outbox(paths.outbox)
-        self._increases = Increases()
+        self._increases, self._looked = Increases(), 0.0
         self._put: set[str] = set()
 
     def poll(self) -> None:
@@ -130,22 +131,26 @@ class Monitor:
 
     def _pair(self) -> Iterator[Entry]:
         """What is served, and the swaps not yet marked."""
-        served = self._endpoint.pair() or {}
-        pair, drafter, release = (served.get(key) for key in ("pair", "drafter", "release"))
-        if isinstance(pair, str) and isinstance(drafter, str) and isinstance(release, str):
-            alarm = self._known(pair, drafter).serving(release, at=self._clock())
+        served = self._endpoint.pair()
+        if served is None:
+            return
+        if served.pair and served.drafter and served.release:
+            known = self._known(served.pair, served.drafter)
+            alarm = known.serving(served.release, at=self._clock())
             if alarm is not None:
-                yield Mark(alarm.since, "alarm", alarm.cause, pair)
-        for swap in served.get("swaps") or ():
-            mark = swap_mark(swap)
-            if mark is not None and mark.at > self._state.swap_marked:
-                self._state.swap_marked = mark.at
-                yield mark
+                yield Mark(alarm.since, "alarm", alarm.cause, served.pair)
+        for swap in served.swaps:
+            if swap.at > self._state.swap_marked:
+                self._state.swap_marked = swap.at
+                yield Mark(swap.at, "swap", swap.pair, swap.pair)
 
     def _exchanges(self) -> Iterator[Entry]:
         """Requests that ended since the last poll, through the detectors."""
         fresh: dict[tuple[str, str], Watched] = {}
-        since = self._state.cursor or max(0.0, self._clock() - EARLIER_SECONDS)
+        now = self._clock()
+        if self._state.cursor > now + AHEAD_SECONDS:  # as a monitor stored it that believed it
+            self._state.cursor = now
+        since = self._state.cursor or max(0.0, now - EARLIER_SECONDS)
         for logged, exchange in self._endpoint.exchanges(since):
             if logged <= self._state.cursor:
                 continue
@@ -161,13 +166,14 @@ class Monitor:
 
     def _metrics(self) -> Iterator[Entry]:
         """What the server's own counters did since the last look at them."""
-        before = self._increases.last
+        first = self._increases.last is None
         scrape = self._endpoint.metrics(at=self._clock())
         if scrape is None:
             return
         moved = self._increases.update(scrape)
-        seconds = scrape.at - before.at if before else 0.0
-        if seconds <= 0:  # the first look, or the clock went back
+        now = time.monotonic()  # the clock may go back or jump between two looks
+        seconds, self._looked = now - self._looked, now
+        if first or seconds <= 0:
             return
         for (pair, drafter), increase in moved.items():
             yield Throughput(
@@ -187,16 +193,6 @@ class Monitor:
         if expected is not None:
             watched.expect(expected)
         return watched
-
-
-def swap_mark(swap: object) -> Mark | None:
-    """A swap as /admin/pair tells it; None for one that came to nothing."""
-    if not isinstance(swap, dict) or not isinstance(swap.get("at"), int | float):
-        return None
-    if swap.get("outcome") != "swapped":
-        return None
-    pair = str(swap.get("pair", ""))
-    return Mark(float(swap["at"]), "swap", pair, pair)
 
 
 @contextmanager

@@ -73,6 +73,8 @@ def parse(text: str, *, at: float) -> Scrape:
     for (name, labels), value in counters.items():
         if not math.isfinite(value) or value < 0:
             raise ScrapeError(f"got {name}{dict(labels)} = {value}, wanted a count of 0 or more")
+        if name in (_JUDGED, _ACCEPTED):
+            _position(dict(labels))  # checked here, at the door, and not when it is first needed
     return Scrape(at, counters)
 
 
@@ -139,6 +141,6 @@ def _drafter(labels: tuple[tuple[str, str], ...]) -> tuple[str, str]:
 
 def _position(label: Mapping[str, str]) -> int:
     text = label.get("position", "")
-    if not text.isdecimal() or int(text) > 1000:
+    if not text.isdecimal() or len(text) > 3:
         raise ScrapeError(f"got position={text!r}, wanted a draft position: a small whole number")
     return int(text)

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from monitoring.baselines import LEARN_AT, Baseline
-from monitoring.endpoint import Endpoint
+from monitoring.endpoint import MOST_BYTES, Endpoint
 from monitoring.monitor import (
     Monitor,
     MonitorRunningError,
@@ -26,7 +26,7 @@ from monitoring.monitor import (
 )
 from monitoring.outbox import Outbox
 from monitoring.series import Mark, Point, Throughput, read_series
-from monitoring.state import StateError, load
+from monitoring.state import State, StateError, load, save
 from monitoring.watched import Expected
 from speculation.records import Interval
 from tests.monitoring.small_server import RELEASE, SmallServer
@@ -176,8 +176,22 @@ def test_what_is_known_of_a_pair_later_is_taken_then(
 
 @pytest.mark.parametrize(
     "nonsense",
-    [b"<html>502 Bad Gateway</html>", b"[]", b"\xff\xfe\x00", b"", b"{}" * 1000],
-    ids=["html", "list", "binary", "empty", "json"],
+    [
+        b"<html>502 Bad Gateway</html>",
+        b"[]",
+        b"\xff\xfe\x00",
+        b"",
+        b"{}" * 1000,
+        b"[" * 100_000,  # deeper than Python's stack
+        b'{"pair": ["p"], "drafter": 1, "release": {}, "swaps": 7}',
+        b'{"swaps": [{"at": 1%s, "outcome": "swapped"}, null]}' % (b"0" * 400),
+        b'{"swaps": [{"at": 1e300, "outcome": "swapped", "pair": "p-9"}]}',
+        b'paceline_judged_tokens_total{pair="p",drafter="d",position="first"} 1\n',
+    ],
+    ids=[
+        *("html", "list", "binary", "empty", "json", "deep", "types", "overflow", "future"),
+        "position",
+    ],
 )
 def test_nonsense_is_survived_and_is_no_alarm(
     server: SmallServer, paths: Paths, watch: Callable[..., Monitor], nonsense: bytes
@@ -202,7 +216,7 @@ def test_exchanges_that_cannot_be_are_passed_over(
     server.serve(stream(3, seed=1))
     (good, *_) = server.answer("/admin/exchanges?since=0").splitlines()  # type: ignore[union-attr]  # it answers
     stored = json.loads(good)
-    late = stored["logged"] + 1000.0
+    late = stored["logged"] + 100.0  # within what clocks may differ by
     counts = stored["counts"]
     more = [n + 1 for n in counts["judged_per_position"]]
     for change in (
@@ -215,15 +229,114 @@ def test_exchanges_that_cannot_be_are_passed_over(
         {"started": float("nan")},
         {"decode_seconds": -1.0},
         {"decode_seconds": "fast"},
+        {"started": 10**400},
+        {"pair": ["p"]},
+        {"drafter": None},
+        {"pair": "p" * 10_000},
+        {"adapter": ["a"]},
+        {"draft_len": "four"},
+        {"counts": {**counts, "rounds": 10**400}},
+        {"counts": {**counts, "emitted": True}},
+        {"counts": {**counts, "drafted": 0}},
+        {"counts": {**counts, "accepted_per_position": [0.5] * len(more)}},
     ):
         server.lines.append(json.dumps({**stored, **change, "logged": late}).encode())
-    server.lines += [b"7", b"[]", b"nonsense", b'{"logged": 1e999}', b""]
+    server.lines += [b"7", b"[]", b"nonsense", b'{"logged": 1e999}', b"", b"[" * 100_000]
+    server.lines.append(json.dumps({**stored, "logged": 10**400}).encode())
     monitor = watch()
     monitor.poll()
     monitor.poll()
     assert [point.requests for point in points(paths)] == [3]
     assert load(paths.state).cursor < late
     assert len([r for r in caplog.records if "passed over" in r.message]) == 1
+
+
+def test_a_request_of_the_future_does_not_blind_the_monitor(
+    server: SmallServer,
+    paths: Paths,
+    watch: Callable[..., Monitor],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server.serve(stream(3, seed=1))
+    (good, *_) = server.answer("/admin/exchanges?since=0").splitlines()  # type: ignore[union-attr]  # it answers
+    stored = json.loads(good)
+    far = stored["logged"] + 86_400.0
+    server.lines.append(json.dumps({**stored, "logged": far}).encode())
+    server.lines.append(json.dumps({**stored, "started": far}).encode())
+    monitor = watch()
+    monitor.poll()
+    server.serve(stream(2, seed=2))
+    monitor.poll()
+    assert [point.requests for point in points(paths)] == [3, 5]
+    assert len([r for r in caplog.records if "clock" in r.message]) == 1
+
+
+def test_a_stored_cursor_of_the_future_is_not_believed(
+    server: SmallServer, paths: Paths, watch: Callable[..., Monitor]
+) -> None:
+    paths.folder.mkdir(parents=True, exist_ok=True)
+    save(State(cursor=time.time() + 86_400.0), paths.state)
+    monitor = watch()
+    monitor.poll()
+    server.serve(stream(2, seed=2))
+    monitor.poll()
+    assert [point.requests for point in points(paths)] == [2]
+
+
+def test_a_clock_that_goes_back_loses_no_requests_that_were_counted(
+    server: SmallServer, paths: Paths
+) -> None:
+    paths.folder.mkdir(parents=True)
+    now = [time.time()]
+    with httpx.Client(base_url=server.url) as client:
+        monitor = Monitor(Endpoint(client), paths, expected=nothing_expected, clock=lambda: now[0])
+        server.serve(stream(1, seed=1))
+        monitor.poll()
+        now[0] -= 100.0
+        server.serve(stream(4, seed=2))
+        monitor.poll()
+    (seen,) = [e for e in read_series(paths.series) if isinstance(e, Throughput)]
+    assert seen.requests == 4
+
+
+@pytest.mark.parametrize("kind", ["endless", "dripping", "packed"])
+def test_an_answer_without_end_is_cut_off(kind: str) -> None:
+    class Answer(httpx.SyncByteStream):
+        def __init__(self) -> None:
+            self.sent = 0
+
+        def __iter__(self) -> Iterator[bytes]:
+            for _ in range(10_000):
+                chunk = b"#" if kind == "dripping" else b"#" * 2**16
+                self.sent += len(chunk)
+                if kind == "dripping":
+                    time.sleep(0.01)
+                yield chunk
+
+    answer = Answer()
+    headers = {"Content-Encoding": "gzip"} if kind == "packed" else {}
+    transport = httpx.MockTransport(
+        lambda request: httpx.Response(200, stream=answer, headers=headers)
+    )
+    with httpx.Client(base_url="http://somewhere", transport=transport) as client:
+        endpoint = Endpoint(client, seconds=0.05 if kind == "dripping" else 30.0)
+        assert endpoint.metrics(at=0.0) is None
+        assert endpoint.pair() is None
+    assert answer.sent <= 2 * (MOST_BYTES + 2**17)
+
+
+def test_a_source_that_alternates_is_not_logged_at_each_poll(
+    server: SmallServer,
+    paths: Paths,
+    watch: Callable[..., Monitor],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monitor = watch()
+    for number in range(6):
+        server.broken = b"nonsense %d" % number if number % 2 else None
+        monitor.poll()
+    told = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert len(told) == 2  # one a path; as a metrics page it is empty of ours
 
 
 def test_a_second_monitor_for_one_home_is_refused(server: SmallServer, paths: Paths) -> None:

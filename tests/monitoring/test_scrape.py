@@ -167,9 +167,8 @@ def test_a_page_that_cannot_be_believed_is_named(text: str) -> None:
         parse(text, at=1.0)
 
 
-def test_a_position_that_is_no_position_is_named() -> None:
-    text = 'paceline_judged_tokens_total{pair="p",drafter="d",position="%s"} %d\n'
-    increases = Increases()
-    increases.update(parse(text % ("first", 1), at=1.0))
-    with pytest.raises(ScrapeError, match="position='first'"):
-        increases.update(parse(text % ("first", 2), at=2.0))
+@pytest.mark.parametrize("position", ["first", "", "-1", "1000", "1" * 5000])
+def test_a_position_that_is_no_position_is_named(position: str) -> None:
+    text = f'paceline_judged_tokens_total{{pair="p",drafter="d",position="{position}"}} 1\n'
+    with pytest.raises(ScrapeError, match="wanted a draft position"):
+        parse(text, at=1.0)
