@@ -15,6 +15,9 @@ from evaluation.report import Report, RequestFigures
 from evaluation.samples import SPEED
 from evaluation.soundness import unsound
 
+# How two reasons are known, by what telling.py says to do about them.
+ENDED_EARLY, TOO_MANY_FAILED = "measuring ended early", "the policy's error_limit is"
+TOO_FEW = "no statistic can be trusted below"
 CANDIDATE, INCUMBENT, NGRAM, PLAIN = "candidate", "incumbent", "ngram", "none"
 
 
@@ -25,15 +28,15 @@ def unmeasurable(report: Report, policy: Policy) -> str | None:
 
 def _reasons(report: Report, policy: Policy) -> Iterator[str]:
     if report.incomplete is not None:
-        yield f"measuring ended early: {report.incomplete}"
+        yield f"{ENDED_EARLY}: {report.incomplete}"
     for needed in (CANDIDATE, NGRAM, PLAIN):
         if needed not in report.arms:
             yield f"the arm {needed!r} was not measured"
     have, missing = len(report.prompts), policy.minimum_prompts - len(report.prompts)
     if missing > 0:
         yield (
-            f"{have} prompt{' was' if have == 1 else 's were'} measured and no statistic can be "
-            f"trusted below {policy.minimum_prompts}: {missing} more "
+            f"{have} prompt{' was' if have == 1 else 's were'} measured and {TOO_FEW} "
+            f"{policy.minimum_prompts}: {missing} more "
             f"{'is' if missing == 1 else 'are'} needed"
         )
     for arm in report.arms:
@@ -69,8 +72,8 @@ def _of_arm(report: Report, policy: Policy, arm: str) -> Iterator[str]:
     failed = report.errors.get(arm, 0)
     if failed > math.ceil(policy.error_limit * len(requests)):
         yield (
-            f"{failed} requests of {arm} failed beside {len(requests)} that were answered, and the "
-            f"policy's error_limit is {policy.error_limit:g} of them: see to the server, then "
+            f"{failed} requests of {arm} failed beside {len(requests)} that were answered, and "
+            f"{TOO_MANY_FAILED} {policy.error_limit:g} of them: see to the server, then "
             "measure into another folder, since this one keeps its failures"
         )
 

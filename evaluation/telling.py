@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from evaluation.remedies import remedy
 from evaluation.rules_slices import RULE as SLICE
 from speculation.records import Finding, Phase, Verdict
 
@@ -52,7 +53,7 @@ def next_steps(verdict: Verdict) -> tuple[str, ...]:
     steps: list[str] = []
     for finding in verdict.findings:
         if finding.phase is verdict.phase and not finding.excused:
-            step = _remedy(finding)
+            step = remedy(finding)
             if step not in steps:
                 steps.append(step)
     if more := more_prompts(verdict):
@@ -177,45 +178,6 @@ def _watch(verdict: Verdict) -> Iterable[str]:
         )
     if excused := [f.rule for f in verdict.findings if f.excused]:
         yield f"Excused by the policy, and worth a look: {_joined(excused)}."
-
-
-def _remedy(finding: Finding) -> str:
-    rule = finding.rule
-    if rule.startswith(SLICE):
-        name = rule.removeprefix(SLICE)
-        if finding.phase is Phase.INCONCLUSIVE:
-            return f"Add evaluation prompts of {name}, on which this hangs."
-        return f"Train on more of {name}: add such prompts to `train_prompts` and retrain."
-    for name, step in REMEDIES.items():
-        if rule.startswith(name):
-            return step
-    return finding.statement
-
-
-REMEDIES = {
-    "measured": "See to what the sentence above names, then run the same command again: it goes on "
-    "from what was measured.",
-    "compatible": "`paceline check TARGET DRAFT` names the first token that differs; make the "
-    "draft for this target.",
-    "prompts_apart_unknown": "Put the draft's training on record: measure it where it was made, "
-    "with its prompts.json beside it, or let the policy do without (`training_on_record`).",
-    "prompts_apart": "Judge on other questions than those it learned from: change "
-    "`evaluation_prompts` or `train_prompts`.",
-    "acceptance_over_incumbent": "Keep what serves. To do better, train on more of the target's "
-    "own answers (`recipe.responses`), or start from the serving draft.",
-    "acceptance_floor": "Look at acceptance while it was trained: good there and dead here is a "
-    "draft that is wired wrongly for serving; bad there needs more answers or more epochs.",
-    "forwards_over_ngram": 'Set `draft = "ngram"` in the pairing: it does as well and needs no '
-    "memory, or train on more.",
-    "speed_over_plain": "Look at the share of prefill and at what a round costs, below: a smaller "
-    "draft, a smaller `draft_len`, or none at that load.",
-    "first_token": "Look at the server's queue and prefill times; the first token should not wait "
-    "for the draft.",
-    "latency": "Look at the slowest requests of the journal: are they of one kind?",
-    "parity": "Do not blame the draft: report a bug of the server, with the prompt named above. In "
-    "float32 every answer has to be equal.",
-    "context_cap": "Train on long prompts as well, so that it does not have to be capped.",
-}
 
 
 def _joined(parts: Iterable[str]) -> str:

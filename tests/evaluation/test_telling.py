@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cli.measuring import findings
@@ -10,9 +12,11 @@ from evaluation.limits import above, plainly, possible
 from evaluation.markdown import markdown
 from evaluation.page import page
 from evaluation.policy import Policy
+from evaluation.remedies import REMEDIES
+from evaluation.report import Report
 from evaluation.shown import shown
 from evaluation.simulation import report
-from evaluation.telling import next_steps, sentence
+from evaluation.telling import mark, next_steps, sentence
 from speculation.records import Basis, Finding, Interval, Phase, Verdict
 from tests.evaluation.test_gate import ARMS
 
@@ -52,6 +56,52 @@ def test_one_prompt_is_not_called_prompts() -> None:
     verdict = open_for(Finding("first_token", Phase.INCONCLUSIVE, "open", AROUND, 1.25, more=1))
     assert "about 1 more prompt would do" in sentence(verdict)
     assert next_steps(verdict)[0].startswith("Measure about 1 more prompt, 65 in all: add")
+
+
+def steps_of(measured: Report, policy: Policy | None = None) -> str:
+    verdict = judge(policy or Policy(prompts=64), measured)
+    assert verdict.phase is Phase.INCONCLUSIVE
+    return " ".join(next_steps(verdict))
+
+
+def test_each_reason_why_nothing_can_be_concluded_has_its_own_remedy() -> None:
+    good = report(ARMS, seed=1)
+    assert "run the same command again" in steps_of(replace(good, incomplete="it hangs"))
+    failed = steps_of(replace(good, errors={**good.errors, "candidate": 60}))
+    assert "into a new folder" in failed
+    assert "server.log" in failed
+    assert "command again" not in failed, "a folder keeps its failures"
+    few = steps_of(good, Policy(prompts=64, minimum_prompts=65))
+    assert "`paceline evaluate --plan`" in few
+    odd = steps_of(replace(good, conditions=replace(good.conditions, draft_len=0)))
+    assert "into a new folder" in odd
+
+
+def test_texts_that_were_not_compared_are_to_be_measured_and_no_bug_is_reported() -> None:
+    good = report(ARMS, seed=1)
+    old = replace(
+        good,
+        requests=tuple(replace(r, parity=None) if r.run == "speed" else r for r in good.requests),
+    )
+    said = steps_of(old)
+    assert said.startswith("Measure again with `paceline evaluate`")
+    assert "bug" not in said
+    spanning = Finding("parity", Phase.INCONCLUSIVE, "open", AROUND, -0.01, more=50)
+    assert "measure more prompts" in " ".join(next_steps(open_for(spanning)))
+    failed = Verdict.of([Finding("parity_as_served", Phase.FAIL, "apart", AROUND, -0.01)])
+    assert "report a bug of the server" in " ".join(next_steps(failed))
+
+
+def test_a_load_that_was_not_measured_is_to_be_measured() -> None:
+    said = steps_of(report(ARMS, seed=1), Policy(prompts=64, must_gain=(1, 8)))
+    assert "--speed-concurrency" in said
+    assert "prefill" not in said
+
+
+def test_every_rule_has_a_remedy() -> None:
+    for finding in judge(Policy(prompts=64), report(ARMS, seed=1)).findings:
+        if mark(finding) != "not judged":
+            assert any(finding.rule.startswith(name) for name in (*REMEDIES, "slice ")), finding
 
 
 def test_what_nobody_judged_carries_no_pass() -> None:
