@@ -10,39 +10,36 @@ and folders; decides nothing about drafts.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from registry import journal, upload
-from registry.door import check_answers, open_client, speaking
-from registry.errors import ForeignVersionError, NotFoundError, StoreError
+from registry import asking, journal, upload
+from registry.door import open_client, speaking
+from registry.errors import ForeignVersionError, StoreError
 from registry.fingerprint import Release, holds
 from registry.journal import journal_name
 from registry.locks import lock_folder, locked
-from registry.manifest import FILE, PairManifest, read_manifest
+from registry.manifest import PairManifest
 from registry.oddities import oddities
 from registry.pictures import draw_lineage, lineage_markdown
+from registry.rows import pair_of, release_of
+from registry.stored_files import stored_manifest
 from registry.story import Relatives, pairing_story, release_story
 from registry.versions import (
     CANDIDATE,
     CHAMPION,
-    DRAFT_KIND,
     OURS,
     PAIR_ID,
     PINNED,
-    PINNED_WHY,
     PREVIOUS,
     RELEASE,
     REPORT,
     SOURCE,
     URI,
-    VERDICT,
     PairingState,
-    as_named_now,
     check_name,
     target_name,
 )
@@ -52,12 +49,10 @@ from speculation.records import Verdict
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities.model_registry import ModelVersion, RegisteredModel
+    from mlflow.entities.model_registry import ModelVersion
 
 SOURCE_FORM = re.compile(r"models:/(?P<name>[^/:]+)/(?P<version>[1-9][0-9]{0,8})")
 ASKABLE = re.compile(r"[A-Za-z0-9-]+")  # what a filter may hold of whoever asks
-MODEL_ID = re.compile(r"m-[0-9a-f]{32}")
-PAGE = 1000
 LISTED = 50  # of a pairing's newest pairs: on its page, and in `paceline status`
 
 
@@ -159,7 +154,7 @@ class Store:
         """The pairing's releases, oldest first."""
         versions = self.versions(target_name(check_name(pairing)))
         return sorted(
-            (_release(pairing, version) for version in versions if RELEASE in version.tags),
+            (release_of(pairing, version) for version in versions if RELEASE in version.tags),
             key=lambda release: release.version,
         )
 
@@ -177,7 +172,7 @@ class Store:
         aliases = self._aliases(pairing, whole=limit is None and not having)
         where = "".join(f" and tags.`{tag}` = '{value}'" for tag, value in (having or {}).items())
         pairs = [
-            _pair(pairing, version, aliases)
+            pair_of(pairing, version, aliases)
             for version in self.versions(pairing, where=where, limit=limit)
             if PAIR_ID in version.tags
         ]
@@ -189,9 +184,9 @@ class Store:
         `ForeignVersionError` where the alias was moved by hand to a version that is no pair.
         """
         version = (
-            self._version(check_name(pairing), which)
+            asking.version(self.client, self.url, check_name(pairing), which)
             if isinstance(which, int)
-            else self._aliased(check_name(pairing), which)
+            else asking.aliased(self.client, self.url, check_name(pairing), which)
         )
         if version is None:
             return None
@@ -200,11 +195,11 @@ class Store:
                 f"{pairing} v{version.version} is no pair: it has no tag {PAIR_ID}. It was "
                 "registered by hand: move or delete its aliases on MLflow's page"
             )
-        return _pair(pairing, version, dict.fromkeys(version.aliases, int(version.version)))
+        return pair_of(pairing, version, dict.fromkeys(version.aliases, int(version.version)))
 
     def alias(self, pairing: str, alias: str) -> int | None:
         """The version number that the alias names, a pair's or not."""
-        version = self._aliased(check_name(pairing), alias)
+        version = asking.aliased(self.client, self.url, check_name(pairing), alias)
         return None if version is None else int(version.version)
 
     def champion(self, pairing: str) -> PairVersion | None:
@@ -213,48 +208,14 @@ class Store:
 
     def pinned(self, pairing: str) -> ReleaseVersion | None:
         """The release that the pairing is pinned to (see `pinning`); None where it is to none."""
-        version = self._aliased(target_name(check_name(pairing)), PINNED)
+        version = asking.aliased(self.client, self.url, target_name(check_name(pairing)), PINNED)
         if version is None or RELEASE not in version.tags:
             return None
-        return _release(pairing, version)
+        return release_of(pairing, version)
 
     def manifest(self, pair: PairVersion) -> PairManifest:
         """The pair's pair.json. `NotFoundError` when its files are gone from MLflow."""
-        name = f"{pair.pairing} v{pair.version}"
-        place = self._place(pair)
-        from mlflow.artifacts import download_artifacts
-        from mlflow.exceptions import MlflowException
-
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                download_artifacts(f"{place}/{FILE}", dst_path=folder, tracking_uri=self.url)
-            except (MlflowException, OSError) as error:
-                check_answers(self.url)
-                with speaking(self.url, f"looking for the files of {name}"):
-                    there = self.client.list_logged_model_artifacts(pair.model_id)
-                if any(file.path == FILE for file in there):  # a fault, and no sign of a deletion
-                    raise StoreError(f"{name}: its {FILE} cannot be read now: {error}") from error
-                raise NotFoundError(
-                    f"{name}: MLflow has no {FILE} for it: {error}. Its files were deleted; "
-                    "register the pair again"
-                ) from error
-            return read_manifest(Path(folder))
-
-    def _place(self, pair: PairVersion) -> str:
-        """Where MLflow keeps the pair's files. `NotFoundError` when they were deleted."""
-        from mlflow.exceptions import MlflowException
-
-        name = f"{pair.pairing} v{pair.version}"
-        with speaking(self.url, f"looking for the files of {name}"):
-            try:
-                return str(self.client.get_logged_model(pair.model_id).artifact_location)
-            except MlflowException as error:
-                if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                    raise
-                raise NotFoundError(
-                    f"{name}: its files were deleted from MLflow ({pair.model_id}); register the "
-                    "pair again"
-                ) from error
+        return stored_manifest(self.client, self.url, pair)
 
     def describe(self, pairing: str, *, limit: int | None = LISTED) -> PairingState:
         """What is known of the pairing, for `paceline status`: its releases, the newest `limit`
@@ -265,9 +226,11 @@ class Store:
         aliases = self._aliases(pairing, whole=limit is None) if newest else {}
         seen = {int(version.version) for version in newest}
         for number in set(aliases.values()) - seen:
-            if (version := self._version(pairing, number)) is not None:
+            if (version := asking.version(self.client, self.url, pairing, number)) is not None:
                 newest.append(version)
-        pairs = [_pair(pairing, version, aliases) for version in newest if PAIR_ID in version.tags]
+        pairs = [
+            pair_of(pairing, version, aliases) for version in newest if PAIR_ID in version.tags
+        ]
         pairs.sort(key=lambda pair: -pair.version)
         foreign = [int(v.version) for v in newest if PAIR_ID not in v.tags]
         pinned = self.pinned(pairing) if releases else None
@@ -279,7 +242,8 @@ class Store:
         state = self.describe(pairing)
         with speaking(self.url, f"describing {pairing}"):
             picture = draw_lineage(self, state)
-            kept = journal_name(pairing) if self._model(journal_name(pairing)) else ""
+            name = journal_name(pairing)
+            kept = name if asking.registered_model(self.client, self.url, name) else ""
             story = pairing_story(
                 pairing, state.pairs, lineage=picture, journal=kept, pinned=state.pinned
             )
@@ -291,7 +255,7 @@ class Store:
         what they register in it would be taken for pairs, and ours for theirs."""
         from mlflow.exceptions import MlflowException
 
-        model = self._model(name)
+        model = asking.registered_model(self.client, self.url, name)
         with speaking(self.url, f"making the registered model {name}"):
             if model is None:
                 try:
@@ -315,25 +279,14 @@ class Store:
         self, name: str, *, where: str = "", limit: int | None = None
     ) -> list[ModelVersion]:
         """MLflow's versions of that registered model, newest first; empty where there is none."""
-        found: list[ModelVersion] = []
-        token: str | None = None
-        client = self.client
-        with speaking(self.url, f"listing {name}"):
-            while True:
-                page = client.search_model_versions(
-                    f"name='{name}'{where}",
-                    max_results=min(limit or PAGE, PAGE),
-                    order_by=["version_number DESC"],
-                    page_token=token,
-                )
-                found += page
-                token = page.token
-                if not token or (limit is not None and len(found) >= limit):
-                    return found if limit is None else found[:limit]
+        return asking.versions(self.client, self.url, name, where=where, limit=limit)
 
     def _check_source(self, source: str) -> None:
         matched = SOURCE_FORM.fullmatch(source)
-        if matched is None or self._version(matched["name"], int(matched["version"])) is None:
+        found = matched and asking.version(
+            self.client, self.url, matched["name"], int(matched["version"])
+        )
+        if not found:
             raise ValueError(
                 f"source: got {source!r}, wanted models:/NAME/VERSION of a version at {self.url}"
             )
@@ -357,7 +310,7 @@ class Store:
             with speaking(self.url, f"registering release {release.digest[:12]} of {pairing}"):
                 self.create_model(name)
                 made = upload.store_release(self.client, self.url, pairing, uri, release, source)
-            return _release(pairing, made)
+            return release_of(pairing, made)
         if found.uri == uri or (found.uri and holds(Path(found.uri), found.digest)):
             uri = found.uri  # elsewhere too, and still where it was: servers are pointed there
         else:
@@ -376,82 +329,12 @@ class Store:
                 return pair
         return None
 
-    def _model(self, name: str) -> RegisteredModel | None:
-        client = self.client
-        from mlflow.exceptions import MlflowException
-
-        with speaking(self.url, f"looking for {name}"):
-            try:
-                return client.get_registered_model(name)
-            except MlflowException as error:
-                if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-                    return None
-                raise
-
     def _aliases(self, pairing: str, *, whole: bool) -> dict[str, int]:
         """Version numbers by alias: ours, or the `whole` of them, for which MLflow reads every
         version there is."""
         if whole:
-            model = self._model(check_name(pairing))
+            model = asking.registered_model(self.client, self.url, check_name(pairing))
             found = {} if model is None else model.aliases
             return {alias: int(number) for alias, number in found.items()}
         named = {alias: self.alias(pairing, alias) for alias in (CHAMPION, CANDIDATE, PREVIOUS)}
         return {alias: number for alias, number in named.items() if number is not None}
-
-    def _aliased(self, name: str, alias: str) -> ModelVersion | None:
-        client = self.client
-        from mlflow.exceptions import MlflowException
-
-        with speaking(self.url, f"looking for the {alias} of {name}"):
-            try:
-                return client.get_model_version_by_alias(name, alias)
-            except MlflowException as error:  # a missing alias is called an invalid parameter
-                if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
-                    return None
-                raise
-
-    def _version(self, name: str, number: int) -> ModelVersion | None:
-        from mlflow.exceptions import MlflowException
-
-        with speaking(self.url, f"reading {name} v{number}"):
-            try:
-                return self.client.get_model_version(name, str(number))
-            except MlflowException as error:
-                if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-                    return None
-                raise
-
-
-def _model_id(version: ModelVersion) -> str:
-    matched = MODEL_ID.search(str(version.source))
-    return matched.group() if matched else ""
-
-
-def _release(pairing: str, version: ModelVersion) -> ReleaseVersion:
-    return ReleaseVersion(
-        pairing=pairing,
-        version=int(version.version),
-        digest=version.tags[RELEASE],
-        uri=version.tags.get(URI, ""),
-        model_id=_model_id(version),
-        registered=version.creation_timestamp / 1000,
-        source=version.tags.get(SOURCE, ""),
-        pinned_why=version.tags.get(PINNED_WHY, ""),
-    )
-
-
-def _pair(pairing: str, version: ModelVersion, aliases: Mapping[str, int]) -> PairVersion:
-    number, tags = str(version.version), as_named_now(version.tags)
-    return PairVersion(
-        pairing=pairing,
-        version=int(number),
-        pair_id=tags[PAIR_ID],
-        release=tags.get(RELEASE, ""),
-        draft_kind=tags.get(DRAFT_KIND, ""),
-        verdict=tags.get(VERDICT, ""),
-        aliases=tuple(sorted(alias for alias, v in aliases.items() if str(v) == number)),
-        tags=tags,
-        model_id=_model_id(version),
-        run_id=version.run_id or "",
-        registered=version.creation_timestamp / 1000,
-    )
