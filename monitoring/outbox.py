@@ -13,6 +13,7 @@ import json
 import logging
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,13 +78,14 @@ class Outbox:
         """
         now = time.time() if now is None else now
         stored = self._read()
-        over = {s.notice.alarm.id for s in stored if s.notice.phase is Phase.RESOLVED}
+        ended = _ended(stored)
         found = []
         for one in stored:
             notice = one.notice
-            if self._done(one, channel) or (notice.phase is not Phase.RESOLVED) & (
-                notice.alarm.id in over
-            ):
+            past = notice.phase is not Phase.RESOLVED and notice.at <= ended.get(
+                notice.alarm.id, -1
+            )
+            if past or self._done(one, channel):
                 continue
             if channel == "respond":
                 if notice.phase is Phase.RAISED:
@@ -120,13 +122,14 @@ class Outbox:
         """Alarms that are not over, the oldest first; of those that a server raised by itself
         nobody says that they are over, so they leave when they have been responded to."""
         stored = self._read()
-        over = {s.notice.alarm.id for s in stored if s.notice.phase is Phase.RESOLVED}
-        raised = [s for s in stored if s.notice.phase is Phase.RAISED]
+        ended, latest = _ended(stored), {}
+        for one in stored:
+            alarm = one.notice.alarm
+            served = alarm.action == "" and self._done(one, "respond")
+            if one.notice.phase is not Phase.RESOLVED and not served:
+                latest[alarm.id] = one.notice
         return [
-            s.notice.alarm
-            for s in raised
-            if s.notice.alarm.id not in over
-            and not (s.notice.alarm.action == "" and self._done(s, "respond"))
+            notice.alarm for notice in latest.values() if notice.at > ended.get(notice.alarm.id, -1)
         ]
 
     @property
@@ -187,6 +190,12 @@ class Outbox:
                 f"got alarm id {notice_id!r}, wanted up to 100 letters, digits, '.', '_' or '-'"
             )
         return self._folder / (notice_id + suffix)
+
+
+def _ended(stored: Sequence[Stored]) -> dict[str, float]:
+    """When each alarm was last over, for those that ever were."""
+    over = [one.notice for one in stored if one.notice.phase is Phase.RESOLVED]
+    return {one.alarm.id: one.at for one in over}  # the latest is last
 
 
 def _mark(channel: str) -> str:

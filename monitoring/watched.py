@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from monitoring.alarms import alarm_of
 from monitoring.baselines import LEARN_AT, Baseline, deviation
 from monitoring.detectors import Collapse, Cusum, weight
 from monitoring.diagnosis import diagnose, mismatched
@@ -85,11 +86,11 @@ class Watched:
             "drift": self.cusum.on,
         }
         self.active = {cause: alarm for cause, alarm in self.active.items() if holds[cause]}
-        alarm = diagnose(self._facts(at))
-        if alarm is None or alarm.cause in self.active:
+        found = next((one for one in diagnose(self._facts(at)) if one.cause in holds), None)
+        if found is None or found.cause in self.active:
             return None
-        self.active[alarm.cause] = alarm
-        return alarm
+        self.active[found.cause] = alarm_of(found, at=at)
+        return self.active[found.cause]
 
     def point(self) -> Point:
         """The last requests as a point of the series. Needs at least one request."""

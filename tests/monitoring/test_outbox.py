@@ -249,3 +249,15 @@ def test_after_a_kill_every_alarm_is_whole_and_none_that_was_put_is_lost(
     assert {number for number in done if number % 3} <= pending
     assert not {number for number in done if number % 3 == 0} & pending
     assert outbox.put(alarm(9999))  # and it can be gone on with
+
+
+def test_what_is_back_after_it_was_over_is_open_and_told(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    outbox.put(alarm())
+    outbox.put(over(1, 200.0))
+    outbox.put(Notice("a-0001.again.1", Phase.AGAIN, 300.0, alarm()))
+    assert [one.id for one in outbox.due("event", now=300.0)] == [
+        "a-0001.resolved",
+        "a-0001.again.1",
+    ]
+    assert outbox.open() == [alarm()]
