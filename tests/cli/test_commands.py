@@ -168,7 +168,13 @@ def test_a_status_of_what_was_never_registered_starts_nothing_and_says_how_to_be
     home = tmp_path / "home"
     assert run("init", "line", target, "--home", home)[0] == 0
     code, shown, _ = run("status", "--home", home)
-    nothing = {"pairing": "line", "releases": [], "pairs": [], "warnings": []}
+    nothing = {
+        "pairing": "line",
+        "releases": [],
+        "pairs": [],
+        "warnings": [],
+        "pinned": None,
+    }
     assert (code, shown["pairings"]) == (0, [nothing])
     (home / "paceline.toml").write_text("[serving]\n")
     told = CliRunner().invoke(app, ["status", "--home", str(home)])
