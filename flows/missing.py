@@ -6,16 +6,18 @@ time and any number of times.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from registry.versions import PREVIOUS
+from speculation.records import Phase
 
 if TYPE_CHECKING:
     from configuration.settings import Pairing
     from registry.store import PairVersion, ReleaseVersion
 
 MEASUREMENTS = 3  # of a release's pair that are cut short, each tried three times: then a person
+LEFT = "paceline.left"  # tag: why a person who was asked left the pair as it is
 Missing = tuple[str, dict[str, Any], str, str]  # flow, parameters, key, why
 
 
@@ -28,23 +30,60 @@ def missing(
     *,
     now: float,  # seconds since the epoch
     pinned: str = "",  # digest of the release that users are to stay on; empty: the newest
+    ended: Mapping[str, str] | None = None,  # by key, why nobody works on that any more
 ) -> list[Missing]:
     """What to start. Only the newest release counts: an older one was superseded. Where users are
     to stay on another one it does not go live, and its draft is made for when they no longer are.
+    A pair that passed and that its own retrain did not promote, since another champion or a pin
+    was in the way then, is promoted when that is so no longer.
     """
     if not releases:
         return []
     newest = max(releases, key=lambda release: release.version)
     parameters = {"pairing": pairing, "release": newest.digest}
+    ended = ended or {}
+    own = _own(pairs, newest.digest)
+    making = retrain_key(pairing, newest.digest, pairs)
+    last = _last_step(pairing, line, own, champion) if making in ended else None
+    over = ended.get(making if last is None else last[2], "")
     found: list[Missing] = []
     stays = pinned not in ("", newest.digest)
-    if not stays and (why := waits_no_more(line, newest, pairs, champion, now=now)):
+    if not stays and (why := waits_no_more(line, newest, pairs, champion, now=now, over=over)):
         found.append(("go_live", {**parameters, "why": why}, live_key(pairing, newest.digest), why))
         if line.on_release == "at_once":  # its trial comes before the making of a draft, which
             return found  # takes the machine for long
-    if why := lacks_a_draft(newest, pairs, champion):
-        found.append(("retrain", parameters, retrain_key(pairing, newest.digest, pairs), why))
+    serves = champion is not None and champion.release == newest.digest and not champion.stands_in
+    if last is not None and not stays and not serves:
+        found.append(last)
+    elif why := lacks_a_draft(newest, pairs, champion):
+        found.append(("retrain", parameters, making, why))
     return found
+
+
+def _last_step(
+    pairing: str, line: Pairing, own: Sequence[PairVersion], champion: PairVersion | None
+) -> Missing | None:
+    """What is left to do with a release's pair whose retrain is over: to promote what passed, or to
+    ask a person, where that is the policy or where the gate could not tell. None: nothing."""
+    passed = [pair for pair in own if may_serve(pair)]
+    chosen = max(passed or own, key=lambda pair: pair.version, default=None)
+    if chosen is None or LEFT in chosen.tags or measured_again(own):
+        return None
+    version, expect = chosen.version, None if champion is None else champion.version
+    parameters = {"pairing": pairing, "version": version, "expect": expect}
+    if passed and line.limits.approval == "automatic":
+        why = f"pair {version} passed and is not the champion"
+        key = f"promote:{pairing}:{version}:{expect or 0}"
+        return "promote", {**parameters, "by_hand": False}, key, why
+    if not passed and chosen.verdict != Phase.INCONCLUSIVE:
+        return None
+    why = f"pair {version} {'passed' if passed else 'is INCONCLUSIVE'}, and a person decides"
+    return "approve", {**parameters, "why": why}, f"approve:{pairing}:{version}", why
+
+
+def may_serve(pair: PairVersion) -> bool:
+    """Whether it passed, and neither a rollback nor a person has said no since."""
+    return pair.passed and not pair.rolled_back and LEFT not in pair.tags
 
 
 def retrain_key(pairing: str, digest: str, pairs: Sequence[PairVersion]) -> str:
@@ -66,11 +105,12 @@ def waits_no_more(
     champion: PairVersion | None,
     *,
     now: float,
+    over: str = "",  # why nobody works on its own draft any more
 ) -> str:
     """Why the newest release is to go live without a draft of its own; empty while it is not.
 
     It waits for its draft for `max_wait_hours` at most, not at all where it is to go live at once,
-    and no longer where what was made for it is not good enough: nothing else is under way then.
+    and no longer where what was made for it is not good enough, or where nobody makes it any more.
     """
     if champion is not None and champion.release == newest.digest:
         return ""
@@ -80,10 +120,10 @@ def waits_no_more(
     if waited >= line.max_wait_hours * 3600:
         return f"because it waited {waited / 3600:.1f} hours for its draft (max_wait_hours)"
     own = _own(pairs, newest.digest)
-    if own and not any(pair.passed for pair in own) and not measured_again(own):
+    if own and not any(may_serve(pair) for pair in own) and not measured_again(own):
         last = max(own, key=lambda pair: pair.version)
         return f"because its own draft, v{last.version}, is not promoted ({last.verdict})"
-    return ""
+    return f"because nobody makes its draft any more: {over}" if over else ""
 
 
 def lacks_a_draft(
@@ -94,7 +134,7 @@ def lacks_a_draft(
     if champion is not None and serving and not champion.stands_in:
         return ""
     own = _own(pairs, newest.digest)
-    passed = [pair.version for pair in own if pair.passed and not pair.rolled_back]
+    passed = [pair.version for pair in own if may_serve(pair)]
     if own and not passed:  # not good enough: a person or an alarm says what comes next
         return measured_again(own)
     if passed:  # the retrain knows which champion it was judged against; done, it is not run again
@@ -134,7 +174,7 @@ def concluded(
     if served:
         what = f"v{served[0].version} was champion"
         return _outcome(served[0], promoted=True, statement=what)
-    if not made or any(pair.passed and not pair.rolled_back for pair in made):
+    if not made or any(may_serve(pair) for pair in made):
         return None
     if measured_again(made):
         return None

@@ -1,5 +1,6 @@
-"""Make a registered pair the champion, if it passed and nothing overtook it. Started by hand: a
-retrain promotes what it made itself, in its last step."""
+"""Make a registered pair the champion, if it passed and nothing overtook it. Started by hand, or by
+the reconcile where a retrain could not promote what it made: it does that itself, in its last
+step."""
 
 from __future__ import annotations
 
@@ -12,13 +13,14 @@ from configuration.settings import Settings
 from flows.line import settings, store
 
 
-@flow(name="promote", retries=2, retry_delay_seconds=5)
-def promote(pairing: str, version: int, expect: int | None) -> dict[str, Any]:
+@flow(name="promote", retries=2, retry_delay_seconds=5, timeout_seconds=300.0)
+def promote(pairing: str, version: int, expect: int | None, by_hand: bool = True) -> dict[str, Any]:
     """Move the alias `champion` of `pairing` to `version`; a pair that is champion stays so.
 
-    `expect` is the champion that it was judged against (None: there was none).
+    `expect` is the champion that it may replace (None: there is none). What is not asked for
+    `by_hand` leaves a release that users are to stay on alone.
     """
-    result = move_champion(settings(), pairing, version, expect=expect, by_hand=True)
+    result = move_champion(settings(), pairing, version, expect=expect, by_hand=by_hand)
     get_run_logger().info(result["statement"])
     create_markdown_artifact(f"**{pairing}** {result['statement']}", key="promotion")
     return result

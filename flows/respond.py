@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
 
+from flows.episodes import want_retrain
 from flows.line import settings, store
-from flows.runs import start_once
 from registry.versions import PAIR_ID
 
 if TYPE_CHECKING:
@@ -28,9 +28,10 @@ ACTIONS = {
 }
 
 
-@flow(name="respond", retries=2, retry_delay_seconds=5)
-def respond(alarm: Mapping[str, Any]) -> dict[str, Any]:
-    """Act on one alarm; `alarm` is an `Alarm` as JSON. Gives what was done."""
+@flow(name="respond", retries=2, retry_delay_seconds=5, timeout_seconds=300.0)
+def respond(alarm: Mapping[str, Any], ids: Sequence[str] = (), count: int = 1) -> dict[str, Any]:
+    """Act on the alarms of one pair and cause; `alarm` is the first of them, an `Alarm` as JSON,
+    `ids` are those that this answers. Gives what was done."""
     action = ACTIONS.get(str(alarm["cause"]), NOTE)
     found = settings()
     done = "noted: a person may look at it"
@@ -39,15 +40,15 @@ def respond(alarm: Mapping[str, Any]) -> dict[str, Any]:
         if not versions:
             continue
         if action == RETRAIN:
-            key = f"retrain:{pairing}:{alarm['release']}:{alarm['id']}"
-            parameters = {"pairing": pairing, "release": alarm["release"], "cause": alarm["id"]}
-            run = start_once("retrain/retrain", parameters, key)
-            done = f"retrain of {pairing}: {'nothing to start' if run is None else run.name}"
+            release, cause = str(alarm["release"]), str(alarm["id"])
+            want_retrain(found, pairing, release, cause, str(alarm["statement"]))
+            done = f"a retrain of {pairing} is wanted, and begins in its turn"
         elif action == ROLL_BACK:
             done = _roll_back(pairing, versions, f"alarm {alarm['id']}: {alarm['cause']}")
     get_run_logger().warning("%s: %s", alarm["statement"], done)
     create_markdown_artifact(
-        f"**{alarm['cause']}** of pair `{alarm['pair']}`: {alarm['statement']}\n\n{done}",
+        f"**{alarm['cause']}** of pair `{alarm['pair']}`: {alarm['statement']}\n\n{done}\n\n"
+        f"Alarms that this answers: {count}.",
         key="response",
     )
     return {"action": action, "done": done}

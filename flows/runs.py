@@ -1,66 +1,89 @@
 """What Prefect knows of our flow runs: started by key, found again by key, tidied after a kill.
 
-A key names a piece of work for ever, so asking for it twice starts it once. Knows Prefect's client;
-knows nothing of what the flows do.
+A key names a piece of work for ever, so asking for it twice starts it once. Knows Prefect's client
+and touches nothing on the server but what carries this home's tag; knows nothing of what the flows
+do.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from time import time as clock
 from typing import Any
 
 from prefect import get_client
+from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import (
-    DeploymentFilter,
-    DeploymentFilterName,
+    FlowFilter,
+    FlowFilterName,
     FlowRunFilter,
     FlowRunFilterIdempotencyKey,
     FlowRunFilterState,
     FlowRunFilterStateType,
+    FlowRunFilterTags,
 )
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.deployments import run_deployment
 from prefect.states import Crashed
 
+from flows.attempts import KILLED, Word, standing
+from flows.whose import deployment, own_key, tag
+
 ALIVE = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]
-KILLED = "The worker was killed while this ran."
-INTERRUPTED = "Runner is shutting down."  # what Prefect's runner says when it is ended with SIGTERM
-TRIES = 3  # runs that failed by themselves, under one worker; being killed with it is not a try
 STARTED = "FLOWS_WORKER_STARTED"  # environment: when this worker began, seconds since the epoch
+UNDER = "paceline.under:"  # tag: the worker and the configuration that a run was started under
+PAGE = 200  # runs in one answer; the server gives no more
+Started = tuple[FlowRun | None, Word, str]
 
 
-def start(name: str, parameters: Mapping[str, Any], key: str | None = None) -> FlowRun:
-    """Start the deployment `name` ("flow/deployment"); a used key gives the run that it began."""
+def start(
+    flow: str, parameters: Mapping[str, Any], key: str | None = None, *, tags: Sequence[str] = ()
+) -> FlowRun:
+    """Start a flow by its deployment; a used key gives the run that it began."""
     run = run_deployment(
-        name, parameters=dict(parameters), timeout=0, as_subflow=False, idempotency_key=key
+        f"{flow}/{deployment(flow)}",
+        parameters=dict(parameters),
+        timeout=0,
+        as_subflow=False,
+        idempotency_key=None if key is None else own_key(key),
+        tags=[tag(), *tags],
     )
     assert isinstance(run, FlowRun)  # a coroutine only where this is called from async code
     return run
 
 
-def start_once(name: str, parameters: Mapping[str, Any], key: str) -> FlowRun | None:
+def start_once(flow: str, parameters: Mapping[str, Any], key: str, *, inputs: str = "") -> Started:
     """See that the work called `key` is under way: start it where it is not, or was cut short.
 
-    A run that ended with its worker is followed by another; one that failed by itself is, `TRIES`
-    times in all under one worker, so that starting again after a repair tries again. None when
-    there is nothing more to start: it is done, was cancelled by a person, or failed too often.
+    Gives its run, how it stands, and why. A run that ended with its worker, or in an outage, is
+    followed by another; so is one that failed by itself, a few times in all, until the worker is
+    started again or `inputs`, a name for what the work follows from, is another. No run is given
+    where none is to be started: it is done, was cancelled by a person, waits, or failed too often.
     """
-    last, attempt = _attempts(key)
-    if attempt is None:
-        return last if last is not None and not _final(last) else None
-    return start(name, parameters, f"{key}:{attempt}")
+    word, number, why, last = _stands(key, inputs)
+    if word == "due":
+        tags = [UNDER + (_under(inputs) or "nobody")]
+        return start(flow, parameters, f"{key}:{number}", tags=tags), "alive", why
+    return (last if word == "alive" else None), word, why
 
 
-def given_up(key: str) -> str | None:
+def stands(key: str, *, inputs: str = "") -> tuple[Word, str]:
+    """How the work called `key` stands, and why. Starts nothing."""
+    word, _, why, _ = _stands(key, inputs)
+    return word, why
+
+
+def last_run(key: str) -> FlowRun | None:
+    """The last run that the work called `key` had."""
+    return _stands(key, "")[3]
+
+
+def given_up(key: str, *, inputs: str = "") -> str | None:
     """Why nobody works on `key` any more although it is not done; None while somebody will."""
-    last, attempt = _attempts(key)
-    if attempt is not None or last is None or not _final(last):
-        return None
-    assert last.state is not None
-    if last.state.is_completed():
-        return None
-    return f"the run {last.name} is {last.state.name}: {last.state.message}"
+    word, why = stands(key, inputs=inputs)
+    return why if word in ("given up", "cancelled") else None
 
 
 def hurry(key: str) -> None:
@@ -68,65 +91,96 @@ def hurry(key: str) -> None:
 
     Asked once for each attempt and worker: the schedule does the rest.
     """
-    attempt = _attempts(key)[1]
-    if attempt is not None:
-        start("watch/watch", {}, f"hurry:{key}:{attempt}:{os.environ.get(STARTED)}")
+    word, number, _, _ = _stands(key, "")
+    if word == "due":
+        start("watch", {}, f"hurry:{key}:{number}:{os.environ.get(STARTED)}")
 
 
-def _attempts(key: str) -> tuple[FlowRun | None, int | None]:
-    """The last run for `key`, and the number of the attempt that is due, if one is."""
-    worker_started = float(os.environ.get(STARTED, 0.0))
-    last: FlowRun | None = None
-    failed, attempt = 0, 1
-    while (run := find(f"{key}:{attempt}")) is not None:
-        last, state = run, run.state
-        if state is None or not state.is_final():
-            return last, None
-        ended_with_worker = state.message in (KILLED, INTERRUPTED)
-        if not (ended_with_worker or state.is_failed() or state.is_crashed()):
-            return last, None
-        failed += not ended_with_worker and state.timestamp.timestamp() >= worker_started
-        if failed >= TRIES:
-            return last, None
-        attempt += 1
-    return last, attempt
-
-
-def _final(run: FlowRun) -> bool:
-    return run.state is not None and run.state.is_final()
+def under_way(*flows: str) -> list[FlowRun]:
+    """This home's runs of these flows that have begun or are about to. A paused one waits for a
+    person and computes nothing."""
+    states = [*ALIVE, StateType.SCHEDULED]
+    with get_client(sync_client=True) as client:
+        return _all(client, states, FlowFilter(name=FlowFilterName(any_=list(flows))))
 
 
 def find(key: str) -> FlowRun | None:
     """The run that was started with this idempotency key."""
-    with get_client(sync_client=True) as client:
-        wanted = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=[key]))
-        runs = client.read_flow_runs(flow_run_filter=wanted, limit=1)
-    return runs[0] if runs else None
+    found = _by_key([key])
+    return found.get(key)
 
 
 def crash_leftovers() -> list[str]:
-    """Mark the runs of a killed worker Crashed; their names. Only where no other worker lives.
-
-    Prefect itself would show them as Running for ever.
-    """
+    """Mark the runs of a killed worker Crashed; their names. Only where no other worker of this
+    home lives. Prefect itself would show them as Running for ever."""
     with get_client(sync_client=True) as client:
-        alive = FlowRunFilterState(type=FlowRunFilterStateType(any_=ALIVE))
-        runs = client.read_flow_runs(flow_run_filter=FlowRunFilter(state=alive))
+        runs = _all(client, ALIVE)
         for run in runs:
             client.set_flow_run_state(run.id, Crashed(message=KILLED), force=True)
     return [run.name for run in runs]
 
 
-def drop_missed(deployment: str) -> int:
-    """Delete the scheduled runs of a deployment that nobody was there to start; how many."""
+def drop_missed(*flows: str) -> int:
+    """Delete the scheduled runs of these flows that nobody was there to start; how many."""
+    of = FlowFilter(name=FlowFilterName(any_=list(flows)))
     with get_client(sync_client=True) as client:
-        runs = client.read_flow_runs(
-            deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=[deployment])),
-            flow_run_filter=FlowRunFilter(
-                state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.SCHEDULED]))
-            ),
-        )
-        missed = [run for run in runs if run.auto_scheduled]
+        missed = [run for run in _all(client, [StateType.SCHEDULED], of) if run.auto_scheduled]
         for run in missed:
             client.delete_flow_run(run.id)
     return len(missed)
+
+
+def _under(inputs: str) -> str | None:
+    worker = os.environ.get(STARTED)
+    return worker and hashlib.sha256(f"{worker} {inputs}".encode()).hexdigest()[:12]
+
+
+def _stands(key: str, inputs: str) -> tuple[Word, int, str, FlowRun | None]:
+    runs: list[FlowRun] = []
+    while True:  # the attempts are numbered without a gap
+        first = len(runs) + 1
+        keys = [f"{key}:{number}" for number in range(first, first + PAGE)]
+        found = _by_key(keys)
+        runs += [found[one] for one in keys if one in found]
+        if len(found) < PAGE:
+            break
+    word, number, why = standing([_plain(run) for run in runs], now=clock(), under=_under(inputs))
+    return word, number, why, (runs[-1] if runs else None)
+
+
+def _plain(run: FlowRun) -> dict[str, Any]:
+    state = run.state
+    under = (one.removeprefix(UNDER) for one in run.tags if one.startswith(UNDER))
+    return {
+        "name": run.name,
+        "type": "" if state is None else state.type.value,
+        "message": "" if state is None else state.message,
+        "at": 0.0 if state is None else state.timestamp.timestamp(),
+        "under": next(under, ""),
+    }
+
+
+def _by_key(keys: Sequence[str]) -> dict[str, FlowRun]:
+    own = {own_key(key): key for key in keys}
+    wanted = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=list(own)))
+    with get_client(sync_client=True) as client:
+        runs = client.read_flow_runs(flow_run_filter=wanted, limit=PAGE)
+    return {own[str(run.idempotency_key)]: run for run in runs}
+
+
+def _all(
+    client: SyncPrefectClient, states: Sequence[StateType], of: FlowFilter | None = None
+) -> list[FlowRun]:
+    """This home's runs in these states, however many."""
+    wanted = FlowRunFilter(
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states))),
+        tags=FlowRunFilterTags(all_=[tag()]),
+    )
+    found: list[FlowRun] = []
+    while True:
+        page = client.read_flow_runs(
+            flow_filter=of, flow_run_filter=wanted, limit=PAGE, offset=len(found)
+        )
+        found += page
+        if len(page) < PAGE:
+            return found

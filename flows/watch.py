@@ -5,94 +5,121 @@ a minute and never a release. Also carries the alarm outbox to Prefect."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from uuid import NAMESPACE_URL, uuid5
 
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_table_artifact
-from prefect.events import emit_event
 
+from flows.alarms import deliver_alarms
+from flows.catalogue import HEAVY, LIGHT
+from flows.episodes import open_retrains
 from flows.line import settings, store
 from flows.missing import Missing, missing
-from flows.runs import start_once
+from flows.queueing import in_turn
+from flows.repairs import inputs
+from flows.runs import stands, start_once, under_way
 from registry.effects import heal
 from registry.errors import RegistryError
 from registry.versions import RELEASE
 
 if TYPE_CHECKING:
-    from configuration.settings import Pairing
+    from configuration.settings import Pairing, Settings
     from registry.store import Store
 
+LOOK_SECONDS = 300.0  # for one look: what hangs must not hold the next one up for ever
+ENDS = ("done", "given up", "cancelled")  # words: nobody works on it any more
+MOST_LOOKS = 4  # at one pairing, each after an end that changes what is missing
 
-@flow(name="watch", retries=1, retry_delay_seconds=5)
+
+@flow(name="watch", retries=1, retry_delay_seconds=5, timeout_seconds=LOOK_SECONDS)
 def watch() -> dict[str, Any]:
     """One look at every pairing. Gives what was started or is under way, by its key."""
     logger = get_run_logger()
     found = settings()
     registry = store(found)
-    wanted: list[tuple[str, dict[str, Any], str]] = []
+    wanted: list[dict[str, Any]] = []
     rows = []
     faults: dict[str, RegistryError] = {}
     for name, line in found.pairings.items():
         try:
-            lacks = lacking(registry, name, line)
+            lacks = lacking(registry, found, name, line)
         except RegistryError as error:  # of one pairing: the others go on, and alarms are delivered
             faults[name] = error
             logger.error("%s: %s", name, error)
             rows.append({"pairing": name, "action": "none", "why": str(error), "key": ""})
             continue
-        for action, parameters, key, why in lacks:
-            wanted.append((action, parameters, key))
-            rows.append({"pairing": name, "action": action, "why": why, "key": key})
-    under_way = {}
-    for action, parameters, key in wanted:
-        run = start_once(f"{action}/{action}", parameters, key)
-        state = "nothing more to start" if run is None else str(run.state_name)
-        under_way[key] = state
-        logger.info("%s: %s", key, state)
+        wanted += lacks
+    under = seen_to(found, wanted)
+    for one in wanted:
+        told = {"pairing": one["pairing"], "action": one["flow"], "why": one["why"]}
+        rows.append({**told, "key": one["key"], "now": under[one["key"]]})
+        logger.info("%s: %s", one["key"], under[one["key"]])
     if rows:
         create_table_artifact(rows, key="missing", description="What the last look found missing.")
-    delivered = deliver_alarms(found.home)
+    delivered = deliver_alarms(found)
     if faults and len(faults) == len(found.pairings):  # the registry itself, so it is tried again
         raise next(iter(faults.values()))
-    told = {name: str(error) for name, error in faults.items()}
-    return {"under_way": under_way, "alarms": delivered, "faults": told}
+    told_faults = {name: str(error) for name, error in faults.items()}
+    return {"under_way": under, "alarms": delivered, "faults": told_faults}
 
 
-def lacking(registry: Store, name: str, line: Pairing) -> list[Missing]:
-    """What one pairing lacks now. Raises RegistryError."""
+def lacking(registry: Store, found: Settings, name: str, line: Pairing) -> list[dict[str, Any]]:
+    """What one pairing lacks now. Raises RegistryError.
+
+    What has ended is asked before what came of it: the other way round, a retrain that registers
+    its pair in between would look as if it had left none.
+    """
     heal(registry, name)  # a promotion that was killed after it was decided
+    state, ended = inputs(found, line), dict[str, str]()
+    for _ in range(MOST_LOOKS):
+        lacks, since = _missing(registry, name, line, ended)
+        news = {}
+        for action, _, key, _ in lacks:
+            if action != "go_live" and key not in ended:
+                word, why = stands(key, inputs=state)
+                if word in ENDS:
+                    news[key] = why
+        if not news:
+            break
+        ended |= news
+    common = {"pairing": name, "rank": "release", "since": since, "inputs": state}
+    made = [
+        {**common, "flow": action, "parameters": parameters, "key": key, "why": why}
+        for action, parameters, key, why in lacks
+        if action in (*LIGHT, *HEAVY)
+    ]
+    alarmed = [{**common, **one} for one in open_retrains(registry, found, name, inputs=state)]
+    return [*made, *alarmed]
+
+
+def _missing(
+    registry: Store, name: str, line: Pairing, ended: dict[str, str]
+) -> tuple[list[Missing], float]:
     releases = registry.releases(name)
     newest = max(releases, key=lambda release: release.version, default=None)
-    pairs = [] if newest is None else registry.pairs(name, having={RELEASE: newest.digest})
+    if newest is None:
+        return [], 0.0
+    pairs = registry.pairs(name, having={RELEASE: newest.digest})
     champion = registry.champion(name)
-    stays = registry.pinned(name) if releases else None
+    stays = registry.pinned(name)
     pinned = "" if stays is None else stays.digest
-    return missing(name, line, releases, pairs, champion, now=time.time(), pinned=pinned)
+    now = time.time()
+    lacks = missing(name, line, releases, pairs, champion, now=now, pinned=pinned, ended=ended)
+    return lacks, newest.registered
 
 
-def deliver_alarms(home: Any) -> int:
-    """Carry the outbox to Prefect: an event for people and triggers, and a run of `respond`.
-
-    The run is what counts, and its key is the alarm's id: an event that is lost is only not seen.
-    An alarm is delivered once its run has ended; gives how many were.
-    """
-    from dataclasses import asdict
-
-    from monitoring.outbox import Outbox
-
-    outbox = Outbox(home / "monitoring" / "outbox")
-    delivered = 0
-    for alarm in outbox.pending():
-        stored: Mapping[str, Any] = asdict(alarm)
-        emit_event(
-            event=f"paceline.alarm.{alarm.cause}",
-            resource={"prefect.resource.id": f"paceline.pair.{alarm.pair}"},
-            payload=dict(stored),
-            id=uuid5(NAMESPACE_URL, f"paceline:{alarm.id}"),
-        )
-        if start_once("respond/respond", {"alarm": dict(stored)}, f"respond:{alarm.id}") is None:
-            outbox.delivered(alarm.id)
-            delivered += 1
-    return delivered
+def seen_to(found: Settings, wanted: list[dict[str, Any]]) -> dict[str, str]:
+    """Start what can begin; how each piece of work stands then, by its key."""
+    heavy = [one for one in wanted if one["flow"] in HEAVY]
+    words = {one["key"]: stands(one["key"], inputs=one["inputs"])[0] for one in heavy}
+    busy = [run.name for run in under_way(*HEAVY)] if "due" in words.values() else []
+    turn, waiting = in_turn(heavy, words, busy)
+    told: dict[str, str] = {}
+    for one in wanted:
+        key = one["key"]
+        if one["flow"] in HEAVY and key != turn:
+            told[key] = waiting.get(key, words[key])
+            continue
+        run, word, why = start_once(one["flow"], one["parameters"], key, inputs=one["inputs"])
+        told[key] = str(run.state_name) if run is not None else f"{word}: {why}"
+    return told

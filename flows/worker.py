@@ -23,9 +23,10 @@ from prefect.types.entrypoint import EntrypointType
 from flows.bounds import WORKER
 from flows.catalogue import HEAVY, LIGHT, flow_of
 from flows.runs import STARTED, crash_leftovers, drop_missed
+from flows.whose import deployment, tag
 
 WATCH_SECONDS = 60.0  # between two reconciles; whoever releases something hurries the next one
-AT_ONCE = 4  # flow runs side by side; heavy work queues on the home's lock
+AT_ONCE = 9  # flow runs side by side: one of them heavy, the light ones are over soon
 
 
 def main() -> None:
@@ -51,7 +52,10 @@ def _deployment(flow: Flow[Any, Any], interval: timedelta | None = None) -> Runn
     """The flow under its own name, found by its module: a file entrypoint would put flows/ itself
     on the path, where a file named like a library would hide it."""
     made = flow.to_deployment(
-        flow.name, interval=interval, entrypoint_type=EntrypointType.MODULE_PATH
+        deployment(flow.name),
+        interval=interval,
+        tags=[tag()],
+        entrypoint_type=EntrypointType.MODULE_PATH,
     )
     assert isinstance(made, RunnerDeployment)  # a coroutine only in async code
     return made

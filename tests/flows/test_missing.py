@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from configuration.limits import Limits
 from configuration.settings import Pairing
 from flows import missing as module
 from flows.missing import concluded
@@ -28,10 +29,10 @@ def release(version: int, digest: str) -> ReleaseVersion:
 
 
 def missing(
-    *state: Any, line: Pairing | None = None, now: float = HOUR, pinned: str = ""
+    *state: Any, line: Pairing | None = None, now: float = HOUR, **more: Any
 ) -> list[module.Missing]:
     """An hour after everything was released, which is no reason by itself to go live."""
-    return module.missing(state[0], line or Pairing(), *state[1:], now=now, pinned=pinned)
+    return module.missing(state[0], line or Pairing(), *state[1:], now=now, **more)
 
 
 def pair(
@@ -129,6 +130,61 @@ def test_while_users_stay_on_an_earlier_release_none_goes_live_and_drafts_are_ma
     assert [(flow, parameters["release"]) for flow, parameters, *_ in found] == [("retrain", NEW)]
 
 
+MADE = {f"retrain:line:{NEW}": "its run is over"}
+
+
+def test_a_retrain_that_nobody_works_on_any_more_withholds_no_release() -> None:
+    champion = pair(1, OLD, "PASS", CHAMPION)
+    state = "line", [release(1, OLD), release(2, NEW)], [champion], champion
+    assert [flow for flow, *_ in missing(*state)] == ["retrain"]
+    (flow, _, _, why), (again, *_) = missing(*state, ended=MADE)
+    assert flow == "go_live"
+    assert why == "because nobody makes its draft any more: its run is over"
+    assert again == "retrain", "which a repair may bring back to life"
+
+
+@pytest.mark.parametrize("stands_in", [True, False])
+def test_what_passed_and_was_not_promoted_by_its_retrain_is_promoted_against_the_champion_of_now(
+    stands_in: bool,
+) -> None:
+    tags = {STANDS_IN: "until its own is made"} if stands_in else {}
+    champion = pair(4, NEW if stands_in else OLD, "UNJUDGED", CHAMPION, tags=tags)
+    pairs = [pair(3, NEW, "PASS"), pair(2, NEW, "FAIL"), champion]
+    state = "line", [release(1, OLD), release(2, NEW)], pairs, champion
+    assert [flow for flow, *_ in missing(*state)] == ["retrain"], "which may be about to"
+    ((flow, parameters, key, why),) = missing(*state, ended=MADE)
+    assert (flow, key) == ("promote", "promote:line:3:4")
+    assert parameters == {"pairing": "line", "version": 3, "expect": 4, "by_hand": False}
+    assert why == "pair 3 passed and is not the champion"
+    stays = [flow for flow, *_ in missing(*state, ended=MADE, pinned=OLD)]
+    assert "promote" not in stays, "while users are to stay on another release"
+
+
+def test_what_passed_and_cannot_be_promoted_withholds_no_release() -> None:
+    champion = pair(1, OLD, "PASS", CHAMPION)
+    pairs = [pair(3, NEW, "PASS"), champion]
+    ended = {**MADE, "promote:line:3:1": "its files were deleted"}
+    state = "line", [release(1, OLD), release(2, NEW)], pairs, champion
+    assert [flow for flow, *_ in missing(*state, ended=ended)] == ["go_live", "promote"]
+
+
+def test_a_person_is_asked_where_that_is_the_policy_and_where_the_gate_could_not_tell() -> None:
+    champion = pair(1, OLD, "PASS", CHAMPION)
+    releases = [release(1, OLD), release(2, NEW)]
+    person = Pairing(limits=Limits(approval="person"))
+    passed = [pair(3, NEW, "PASS"), champion]
+    ((flow, parameters, key, _),) = missing(
+        "line", releases, passed, champion, line=person, ended=MADE
+    )
+    assert (flow, key, parameters["version"]) == ("approve", "approve:line:3", 3)
+    unsure = [pair(3, NEW, "INCONCLUSIVE"), champion]
+    flows = [flow for flow, *_ in missing("line", releases, unsure, champion, ended=MADE)]
+    assert flows == ["go_live", "approve"], "its release does not wait for the answer"
+    left = [pair(3, NEW, "PASS", tags={module.LEFT: "too slow"}), champion]
+    flows = [flow for flow, *_ in missing("line", releases, left, champion, ended=MADE)]
+    assert flows == ["go_live"], "whoever said no is not asked again"
+
+
 def test_at_once_a_release_does_not_wait_and_its_draft_is_made_when_it_serves() -> None:
     line = Pairing(on_release="at_once")
     champion = pair(1, OLD, "PASS", CHAMPION)
@@ -154,7 +210,8 @@ def test_the_old_draft_that_stands_in_is_not_taken_for_the_releases_own() -> Non
 def test_a_pair_that_was_rolled_back_is_not_promoted_again() -> None:
     champion = pair(1, OLD, "PASS", CHAMPION)
     pairs = [pair(2, NEW, "PASS", tags={ROLLED_BACK: "dead draft"}), champion]
-    assert missing("line", [release(1, OLD), release(2, NEW)], pairs, champion) == []
+    ((flow, *_),) = missing("line", [release(1, OLD), release(2, NEW)], pairs, champion)
+    assert flow == "go_live", "nor does its release wait for another"
 
 
 def test_a_release_has_ended_when_its_pair_serves_or_was_refused() -> None:

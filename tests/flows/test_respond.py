@@ -24,17 +24,16 @@ class Registry:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any], str]]:
-    """What was started."""
-    found: list[tuple[str, dict[str, Any], str]] = []
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """The retrains that are wanted."""
+    found: list[tuple[Any, ...]] = []
 
-    def start(name: str, parameters: dict[str, Any], key: str) -> SimpleNamespace:
-        found.append((name, parameters, key))
-        return SimpleNamespace(name="brave-otter")
+    def want(settings: Any, *told: Any) -> None:
+        found.append(told)
 
     monkeypatch.setattr(responding, "settings", lambda: SimpleNamespace(pairings=Registry.owners))
     monkeypatch.setattr(responding, "store", lambda _: Registry())
-    monkeypatch.setattr(responding, "start_once", start)
+    monkeypatch.setattr(responding, "want_retrain", want)
     monkeypatch.setattr(responding, "_roll_back", lambda pairing, *_: f"rolled {pairing} back")
     monkeypatch.setattr(responding, "get_run_logger", lambda: logging.getLogger("respond"))
     monkeypatch.setattr(responding, "create_markdown_artifact", lambda *_, **__: None)
@@ -46,22 +45,15 @@ def alarm(cause: str, pair: str = "p-1") -> dict[str, Any]:
 
 
 def test_drift_starts_one_retrain_of_the_pairs_own_pairing(
-    started: list[tuple[str, dict[str, Any], str]],
+    started: list[tuple[Any, ...]],
 ) -> None:
     told = responding.respond.fn(alarm("drift"))
-    release = "d" * 64
-    assert started == [
-        (
-            "retrain/retrain",
-            {"pairing": "b", "release": release, "cause": "alarm-7"},
-            f"retrain:b:{release}:alarm-7",
-        )
-    ]
-    assert told["done"] == "retrain of b: brave-otter"
+    assert started == [("b", "d" * 64, "alarm-7", "acceptance fell")]
+    assert "of b" in told["done"]
 
 
 def test_a_dead_draft_is_rolled_back_rather_than_retrained(
-    started: list[tuple[str, dict[str, Any], str]],
+    started: list[tuple[Any, ...]],
 ) -> None:
     assert responding.respond.fn(alarm("dead_draft"))["done"] == "rolled b back"
     assert started == []
@@ -69,14 +61,14 @@ def test_a_dead_draft_is_rolled_back_rather_than_retrained(
 
 @pytest.mark.parametrize("cause", ["mix_shift", "engine_change", "no_gain", "a new cause"])
 def test_what_is_not_the_drafts_fault_starts_nothing(
-    cause: str, started: list[tuple[str, dict[str, Any], str]]
+    cause: str, started: list[tuple[Any, ...]]
 ) -> None:
     assert responding.respond.fn(alarm(cause))["action"] == responding.NOTE
     assert started == []
 
 
 def test_an_alarm_of_an_unknown_pair_starts_nothing(
-    started: list[tuple[str, dict[str, Any], str]],
+    started: list[tuple[Any, ...]],
 ) -> None:
     responding.respond.fn(alarm("drift", pair="p-5"))
     assert started == []

@@ -14,6 +14,7 @@ from flows import worker
 from flows.bounds import WORKER
 from flows.catalogue import HEAVY, LIGHT
 from flows.runs import STARTED
+from flows.whose import tag
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,7 @@ def test_the_watch_flow_runs_each_minute_and_the_others_when_they_are_asked_for(
 
     def serve(*deployments: RunnerDeployment, **rest: Any) -> None:
         served.update({str(made.name): made for made in deployments})
+        assert all(tag() in made.tags for made in deployments)
 
     monkeypatch.setattr(worker, "serve", serve)
     monkeypatch.setattr(worker, "crash_leftovers", lambda: [])
