@@ -53,7 +53,7 @@ class Asked:
 
 def sent(url: str, asked: Asked | None = None, **how: Any) -> tuple[Sent, Asked]:
     asked = asked or Asked()
-    given = {"resolve": public, "secret": SECRET} | how
+    given: dict[str, Any] = {"resolve": public, "secret": SECRET} | how
     return post(url, b"{}", id="a-1", at=1000.0, client=asked.client, **given), asked
 
 
