@@ -74,7 +74,7 @@ def settings_of(home: Path, registry: str | None = None) -> Settings:
     """The home's settings, with the registry of the command line over the configured one."""
     over = {} if registry is None else {"PACELINE_REGISTRY": registry}
     settings = read_settings(home, environ={**os.environ, **over})
-    os.environ.update(for_mlflow(settings.registry_token))
+    for_mlflow(settings.registry_token, os.environ)
     return settings
 
 

@@ -26,9 +26,11 @@ def configured(name: str) -> tuple[Settings, Pairing]:
 
 
 def store(found: Settings) -> Store:
-    """The registry."""
+    """The registry. Its secret is shown by whatever process runs a flow, an operator's own too."""
+    from registry.credentials import for_mlflow
     from registry.store import Store
 
+    for_mlflow(found.registry_token, os.environ)
     return Store(found.registry_url)
 
 

@@ -7,7 +7,10 @@ usually wants a token. A token never holds a colon (RFC 6750), so one setting do
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import MutableMapping
+
+NAME, PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
+TOKEN = "MLFLOW_TRACKING_TOKEN"
 
 
 def header(secret: str | None) -> dict[str, str]:
@@ -19,11 +22,12 @@ def header(secret: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret}"}
 
 
-def for_mlflow(secret: str | None) -> Mapping[str, str]:
-    """The environment in which MLflow's own client shows it."""
+def for_mlflow(secret: str | None, environ: MutableMapping[str, str]) -> None:
+    """Have MLflow's own client show it, and nothing that the environment held for another: MLflow
+    would show a name and a password rather than a token. Without a secret nothing is changed."""
     if not secret:
-        return {}
+        return
+    for variable in (NAME, PASSWORD, TOKEN):
+        environ.pop(variable, None)
     name, colon, password = secret.partition(":")
-    if not colon:
-        return {"MLFLOW_TRACKING_TOKEN": secret}
-    return {"MLFLOW_TRACKING_USERNAME": name, "MLFLOW_TRACKING_PASSWORD": password}
+    environ.update({NAME: name, PASSWORD: password} if colon else {TOKEN: secret})

@@ -8,9 +8,7 @@ import pkgutil
 from dataclasses import asdict
 
 import monitoring
-from monitoring.detectors.collapse import Collapse
-from monitoring.detectors.cusum import Cusum
-from monitoring.detectors.weights import weight
+from monitoring.detectors import Collapse, Cusum, weight
 
 
 def test_every_example_in_the_documentation_runs() -> None:

@@ -127,11 +127,11 @@ class Registry:
 
 
 @contextmanager
-def real_registry(home: Path, port: int = 0) -> Iterator[Registry]:
+def real_registry(home: Path, *more: str) -> Iterator[Registry]:
     """The server over a database in `home`, which may have been used before."""
     database = f"sqlite:///{home / 'mlflow.db'}"
     prepare_database(database)
-    with mlflow_server(database, home, port=port) as url:
+    with mlflow_server(database, home, *more) as url:
         yield Registry(url, home, Store(url, locks=home / "locks"))
 
 

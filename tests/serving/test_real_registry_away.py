@@ -109,7 +109,7 @@ def test_a_registry_that_is_away_costs_no_request_and_is_followed_when_it_is_bac
         assert server.told()["swaps"][0]["why"] == "from the local copy"
         assert server.ask()["pair"] == old.pair_id
         server.until(lambda: troubled(server, url))
-        with real_registry(registry.home, port):
+        with real_registry(registry.home, "--port", str(port)):
             server.until(lambda: server.told()["trouble"] is None)
             assert promote(registry.store, "away", new.version, expect=old.version).ok
             server.until_served(new)
