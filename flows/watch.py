@@ -12,6 +12,7 @@ from prefect.artifacts import create_table_artifact
 
 from flows.alarms import deliver_alarms
 from flows.catalogue import HEAVY, LIGHT
+from flows.delivering import deliver_notices
 from flows.episodes import open_retrains
 from flows.line import settings, store
 from flows.missing import Missing, missing
@@ -57,10 +58,11 @@ def watch() -> dict[str, Any]:
     if rows:
         create_table_artifact(rows, key="missing", description="What the last look found missing.")
     delivered = deliver_alarms(found)
+    notices = deliver_notices(found, logger=logger)
     if faults and len(faults) == len(found.pairings):  # the registry itself, so it is tried again
         raise next(iter(faults.values()))
     told_faults = {name: str(error) for name, error in faults.items()}
-    return {"under_way": under, "alarms": delivered, "faults": told_faults}
+    return {"under_way": under, "alarms": delivered, "told": notices, "faults": told_faults}
 
 
 def lacking(registry: Store, found: Settings, name: str, line: Pairing) -> list[dict[str, Any]]:
