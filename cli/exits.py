@@ -166,6 +166,7 @@ EXTRAS = {
     **dict.fromkeys(("h11", "starlette", "uvicorn"), "serve"),
     **dict.fromkeys(("torch", "transformers"), "train,serve"),
     **dict.fromkeys(("peft", "accelerate", "gguf"), "train"),
+    "river": "monitor",
     **dict.fromkeys(("evaluate", "datasets", "rouge_score", "scipy", "matplotlib"), "evaluate"),
 }
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from monitoring.detectors import weight
+from monitoring.detectors.weights import weight
 from monitoring.windows import acceptance
 from speculation.records import Counts, Interval, pool
 

@@ -12,7 +12,9 @@ from typing import Any
 
 from monitoring.alarms import alarm_of
 from monitoring.baselines import LEARN_AT, Baseline, deviation
-from monitoring.detectors import Collapse, Cusum, weight
+from monitoring.detectors.collapse import Collapse
+from monitoring.detectors.cusum import Cusum
+from monitoring.detectors.weights import weight
 from monitoring.diagnosis import diagnose, mismatched
 from monitoring.facts import Excursion, Facts
 from monitoring.series import Point

@@ -18,7 +18,7 @@ TORCH = {"torch", "transformers", "peft", "accelerate"}
 DOORS = {"mlflow", "prefect"}
 STAYS_OUT = [  # of one fresh interpreter that has imported every module of these folders
     (("configuration",), TORCH | DOORS | {"httpx", "numpy"}),
-    (("cli", "configuration", "evaluation", "monitoring", "registry"), TORCH | DOORS),
+    (("cli", "configuration", "evaluation", "monitoring", "registry"), TORCH | DOORS | {"river"}),
     (("flows",), TORCH | {"mlflow"}),
     (("serving", "speculation", "training"), DOORS),
 ]

@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 OPTIONAL: dict[str, list[str]] = PROJECT["optional-dependencies"]
-EXTRAS = ("control", "train", "serve", "evaluate")  # the wheel's own; `all` and `dev` name these
+# the wheel's own; `all` and `dev` name these
+EXTRAS = ("control", "train", "serve", "evaluate", "monitor")
 OURS = {*PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"], "examples"}
 FOLDERS = [  # beside the lean base, which of the extras a folder's code may count on
     ("cli", EXTRAS),
@@ -27,7 +28,7 @@ FOLDERS = [  # beside the lean base, which of the extras a folder's code may cou
     ("evaluation", ("evaluate",)),
     ("examples", ("train", "serve")),
     ("flows", ("control", "train", "evaluate")),
-    ("monitoring", ("evaluate",)),
+    ("monitoring", ("evaluate", "monitor")),
     ("registry", ("control",)),
     ("serving", ("serve",)),
     ("speculation", ("serve",)),

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from monitoring.baselines import MIN_JUDGED, Baseline, deviation
-from monitoring.detectors import weight
+from monitoring.detectors.weights import weight
 from speculation.records import Counts, Interval
 from tests.monitoring.streams import HEAD, stream
 

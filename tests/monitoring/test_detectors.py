@@ -8,7 +8,9 @@ import pkgutil
 from dataclasses import asdict
 
 import monitoring
-from monitoring.detectors import Collapse, Cusum, weight
+from monitoring.detectors.collapse import Collapse
+from monitoring.detectors.cusum import Cusum
+from monitoring.detectors.weights import weight
 
 
 def test_every_example_in_the_documentation_runs() -> None:
