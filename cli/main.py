@@ -8,6 +8,7 @@ import typer
 from cli import (
     bench,
     demo,
+    gating,
     measuring,
     models,
     pairs,
@@ -41,7 +42,7 @@ app.command()(setup.init)
 app.command()(models.release)
 app.command()(pairs.retrain)
 app.command()(measuring.evaluate)
-app.command()(measuring.gate)
+app.command()(gating.gate)
 app.command()(pairs.promote)
 app.command()(pairs.rollback)
 app.command()(pin.pin)

@@ -1,44 +1,45 @@
-"""Commands about figures: `evaluate` measures a draft on a real server, `gate` judges a report."""
+"""`evaluate`: measures a draft on a real server."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
 from cli.exits import Exit
-from cli.home import DEFAULT_HOME, HomeFolder, settings_of
+from cli.gating import PHASES
+from cli.home import DEFAULT_HOME, HomeFolder, Registry, settings_of_existing
 from cli.measured import figure_lines, figures
 from cli.measuring_alone import measuring_alone
-from cli.models import Target, measured_draft
+from cli.models import measured_draft
 from cli.output import Json, emit, progress_bars, visible
 from cli.planning import Earlier, PlanOnly, PolicyFile, as_object, planned
 from cli.servers import folders, named
 from cli.until_sure import LOOKS, MostLooks, UntilSure, looked
+from cli.wanted import Wanted, of_pairing
 from configuration.prompts import EXAMPLE
 from configuration.serving import Serving
 from configuration.settings import Measuring, Pairing
 
 if TYPE_CHECKING:
-    from speculation.records import Verdict
+    pass
 
 Tokenizer = Literal["words", "code"]
+Given = TypeVar("Given")
 DRAFT = "A draft's folder, or `ngram`."
+IN_ITS_TABLE = (  # what a pairing's own table says of a measurement
+    *("target", "draft", "incumbent"),
+    *("draft_len", "max_tokens", "temperature", "concurrency", "speed_concurrency", "tokenizer"),
+    *("adapter", "max_slots", "max_context", "consecutive_errors", "policy_file"),
+)
 
 
 def evaluate(
-    target: Target,
-    draft: Annotated[str, typer.Option(metavar="DRAFT", help=DRAFT, callback=measured_draft)],
-    prompts: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE", help=f"JSONL, a prompt a line: {EXAMPLE}", exists=True, dir_okay=False
-        ),
-    ],
+    context: typer.Context,
     out: Annotated[
         Path,
         typer.Option(
@@ -48,6 +49,32 @@ def evaluate(
             file_okay=False,
         ),
     ],
+    target: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A model folder in Hugging Face form; with --pairing, the pairing's release.",
+            exists=True,
+            file_okay=False,
+            metavar="[TARGET]",
+        ),
+    ] = None,
+    draft: Annotated[
+        str | None, typer.Option(metavar="DRAFT", help=DRAFT, callback=measured_draft)
+    ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help=f"JSONL, a prompt a line: {EXAMPLE}", exists=True, dir_okay=False
+        ),
+    ] = None,
+    pairing: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="In place of TARGET, --draft, --incumbent and --prompts: this pairing's candidate "
+            "beside its champion, as the registry has them, measured as its table says.",
+        ),
+    ] = None,
     incumbent: Annotated[
         str | None,
         typer.Option(
@@ -100,6 +127,8 @@ def evaluate(
     earlier: Earlier = None,
     until_sure: UntilSure = False,
     looks: MostLooks = LOOKS,
+    registry: Registry = None,
+    home: HomeFolder = DEFAULT_HOME,
     as_json: Json = False,
 ) -> None:
     """Measure a draft on a target, through the server that would serve it.
@@ -123,17 +152,44 @@ def evaluate(
     from flows.trial import run_trial
     from registry.compatibility import compare
 
-    given = read_prompts(prompts)
-    asked = asked_once(given)[:count]
+    if pairing is None:
+        wanted = Wanted(
+            _needed(target, "TARGET"),
+            _needed(draft, "--draft"),
+            incumbent,
+            _needed(prompts, "--prompts"),
+            Pairing(
+                draft_len=draft_len,
+                measurement=Measuring(
+                    max_tokens=max_tokens,
+                    temperatures=tuple(temperature or (0.0,)),
+                    concurrency=concurrency,
+                    speed_concurrencies=tuple(speed_concurrency or (1,)),
+                    tokenizer=tokenizer,
+                    consecutive_errors=consecutive_errors,
+                ),
+                policy=Policy(must_gain=()),  # its own comes below
+            ),
+            Serving(max_slots=max_slots, max_context=max_context),
+            folders(named(adapter or (), "--adapter", "NAME=DIR, such as law=lora/law")),
+        )
+        limits = Policy() if policy_file is None else read_policy(policy_file)
+    else:
+        _only_its_table(context, pairing)
+        wanted = of_pairing(settings_of_existing(home, registry), pairing, out)
+        wanted = replace(wanted, prompts=prompts or wanted.prompts)
+        limits = wanted.line.policy
+    line, target = wanted.line, wanted.target
+    given = read_prompts(wanted.prompts)
+    most = count if pairing is None else count or limits.prompts
+    asked = asked_once(given)[:most]
     if repeats := len(given) - len(asked_once(given)):
         print(  # for people; stdout is the machine's
             f"{repeats} of {len(given)} prompts ask what one before them asks, which tells nothing "
             "new: they are left out",
             file=sys.stderr,
         )
-    limits = Policy() if policy_file is None else read_policy(policy_file)
-    policy = replace(limits, prompts=len(asked))
-    loads = tuple(speed_concurrency or (1,))
+    policy, loads = replace(limits, prompts=len(asked)), line.measurement.speed_concurrencies
     never = sorted(set(policy.must_gain) - set(loads))
     if never and (policy_file is not None or until_sure):
         raise typer.BadParameter(
@@ -142,7 +198,9 @@ def evaluate(
             "must_gain",
             param_hint="--speed-concurrency",
         )
-    arms = {"candidate": draft, **({"incumbent": incumbent} if incumbent else {})}
+    arms = {"candidate": wanted.draft}
+    if wanted.incumbent is not None:
+        arms["incumbent"] = wanted.incumbent
     for name, kind in arms.items():
         answer = compare(target, kind)
         if not answer.ok:
@@ -156,20 +214,20 @@ def evaluate(
             file=sys.stderr,
         )
     known = frozenset[str]().union(*(hashes or () for hashes in taught.values()))
-    if met := tuple(prompt.id for prompt in asked if is_known(prompt, known)):
+    met = {prompt.id for prompt in asked if is_known(prompt, known)}
+    if met:
         print(
             f"{len(met)} of {len(asked)} prompts are among those that a draft learned from, on "
-            "which it is better than on any other: leave them out to judge it",
+            "which it is better than on any other: "
+            + ("leave them out to judge it" if pairing is None else "they are left out"),
             file=sys.stderr,
         )
-    measurement = Measuring(
-        max_tokens=max_tokens,
-        temperatures=tuple(temperature or (0.0,)),
-        concurrency=concurrency,
-        speed_concurrencies=loads,
-        tokenizer=tokenizer,
-        consecutive_errors=consecutive_errors,
-    )
+    passed_over = 0
+    if pairing is not None:  # as a retrain does, of as many as the policy wants
+        left = [prompt for prompt in asked_once(given) if not is_known(prompt, known)]
+        asked, passed_over = left[:most], len(asked_once(given)) - len(left)
+        policy = replace(policy, prompts=max(1, len(asked)))
+    draft_len, max_tokens = line.draft_len, line.measurement.max_tokens
     if plan_only:
         needed = planned(policy, earlier, out, draft_len=draft_len, answer_tokens=max_tokens)
         emit(as_object(needed), needed.sentences)
@@ -181,13 +239,7 @@ def evaluate(
         print(told, file=sys.stderr)
     all_arms = {**arms, "ngram": "ngram", "none": "none"}
     gaining = tuple(load for load in policy.must_gain if load in loads)
-    line = Pairing(
-        draft_len=draft_len,
-        measurement=measurement,
-        policy=replace(policy, must_gain=gaining),
-    )
-    serving = Serving(max_slots=max_slots, max_context=max_context)
-    adapters = folders(named(adapter or (), "--adapter", "NAME=DIR, such as law=lora/law"))
+    line = replace(line, policy=replace(policy, must_gain=gaining))
     with measuring_alone(out), progress_bars() as progress:
         if until_sure:
             report = run_until_sure(
@@ -198,8 +250,9 @@ def evaluate(
                 line=line,
                 policy=policy,
                 looks=looks,
-                serving=serving,
-                adapters=adapters,
+                serving=wanted.serving,
+                adapters=wanted.adapters,
+                passed_over=passed_over,
                 seen=looked,
                 progress=progress,
             ).report
@@ -211,8 +264,9 @@ def evaluate(
                 out,
                 line=line,
                 speed_prompts=policy.speed_prompts,
-                serving=serving,
-                adapters=adapters,
+                serving=wanted.serving,
+                adapters=wanted.adapters,
+                passed_over=passed_over,
                 progress=progress,
             )
     verdict = judge(policy, report)
@@ -234,72 +288,27 @@ def evaluate(
         raise typer.Exit(PHASES[str(verdict.phase)])
 
 
-def gate(
-    report: Annotated[
-        Path,
-        typer.Argument(
-            metavar="REPORT", help="A report.json of `evaluate`.", exists=True, dir_okay=False
-        ),
-    ],
-    incumbent: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="REPORT",
-            help="The report of the draft that serves now, where REPORT did not measure it too.",
-            exists=True,
-            dir_okay=False,
-        ),
-    ] = None,
-    policy: PolicyFile = None,
-    pairing: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Judge by this pairing's policy in paceline.toml."),
-    ] = None,
-    home: HomeFolder = DEFAULT_HOME,
-    as_json: Json = False,
-) -> None:
-    """Judge a report: may this draft replace the one that serves?
-
-    The same report and policy always give the same verdict. Exit code 0 for PASS, 1 for FAIL, 3 for
-    INCONCLUSIVE, which says how much more to measure. docs/gate.md explains each rule.
-    """
-    from configuration.reading import read_policy
-    from evaluation.gate import judge
-    from evaluation.policy import Policy
-    from evaluation.report import Report
-    from evaluation.telling import next_steps, sentence
-
-    if policy is not None and pairing is not None:
-        raise typer.BadParameter("got --policy and --pairing, wanted one of them")
-    limits = Policy()
-    if policy is not None:
-        limits = read_policy(policy)
-    if pairing is not None:
-        limits = settings_of(home).pairing(pairing).policy
-    measured = Report.read(report)
-    verdict = judge(limits, measured, None if incumbent is None else Report.read(incumbent))
-    told, steps = sentence(verdict), next_steps(verdict)
-    emit(
-        {**asdict(verdict), "report": measured.digest, "sentence": told, "next": steps},
-        [
-            *(str(verdict.phase), visible(told), *findings(verdict)),
-            *("Next:", *(visible(f"  {step}") for step in steps)),
-        ],
-    )
-    raise typer.Exit(PHASES[str(verdict.phase)])
+def _needed(given: Given | None, name: str) -> Given:
+    if given is None:
+        raise typer.BadParameter("missing; give it, or --pairing NAME", param_hint=name)
+    return given
 
 
-PHASES = {"PASS": Exit.YES, "FAIL": Exit.NO, "INCONCLUSIVE": Exit.INCONCLUSIVE}
+def _only_its_table(context: typer.Context, pairing: str) -> None:
+    """Raises typer.BadParameter where the command line says what the pairing says."""
+    for name in IN_ITS_TABLE:
+        if _typed(context, name):
+            option = "TARGET" if name == "target" else "--" + name.replace("_", "-")
+            raise typer.BadParameter(
+                f"got it beside --pairing {pairing}, which says it itself: leave one of them out",
+                param_hint=option.removesuffix("-file"),
+            )
 
 
-def findings(verdict: Verdict) -> list[str]:
-    """A line for each rule."""
-    from evaluation.telling import mark
-
-    return [
-        visible(f"  {mark(finding):12} {finding.rule}: {finding.statement}")
-        for finding in verdict.findings
-    ]
+def _typed(context: typer.Context, name: str) -> bool:
+    """Whether an option was given, and is not its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _listed(numbers: Iterable[int]) -> str:

@@ -16,8 +16,8 @@ import flows.trial
 import registry.compatibility
 from cli import until_sure as until_sure_options
 from cli.exits import Exit
+from cli.gating import findings
 from cli.main import app
-from cli.measuring import findings
 from configuration.prompts import write_prompts
 from configuration.serving import Serving
 from configuration.settings import Pairing

@@ -20,7 +20,7 @@ from configuration.prompts import write_prompts
 from speculation.records import Prompt
 from tests.registry import tiny
 
-ASKED = [Prompt(str(n), ({"role": "user", "content": f"fox {n}"},)) for n in range(5)]
+ASKED = [Prompt(str(n), ({"role": "user", "content": f"fox {n}"},)) for n in range(24)]
 
 
 @pytest.mark.parametrize("more", [[], ["--until-sure"]])

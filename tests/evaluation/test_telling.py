@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cli.measuring import findings
+from cli.gating import findings
 from evaluation.gate import judge
 from evaluation.limits import above, plainly, possible
 from evaluation.markdown import markdown
