@@ -1,7 +1,7 @@
 """Checks that a webhook is the registry's own, lately sent and not seen before.
 
 Knows the signature that MLflow puts on its webhooks; knows nothing of what they say, and nobody
-acts on it: a webhook only makes the server look at the registry sooner.
+acts on it: a webhook only makes somebody look at the registry sooner.
 """
 
 from __future__ import annotations

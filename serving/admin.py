@@ -18,9 +18,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from monitoring.exchanges import read_logged
+from registry.hooks import HookError, Hooks
 from serving.doors import Doors, Handler
 from serving.fields import BadRequest
-from serving.hooks import HookError, Hooks
 from serving.passing import in_passing_thread
 from serving.reading import SMALL_BYTES, read_bytes
 from serving.replies import json_response

@@ -8,7 +8,7 @@ import hmac
 
 import pytest
 
-from serving.hooks import FRESH_SECONDS, HookError, Hooks
+from registry.hooks import FRESH_SECONDS, HookError, Hooks
 
 SECRET, NOW, BODY = "s" * 20, 1_700_000_000.0, b'{"entity": "model_version_alias"}'
 
