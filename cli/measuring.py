@@ -55,7 +55,7 @@ def evaluate(
             help="A model folder in Hugging Face form; with --pairing, the pairing's release.",
             exists=True,
             file_okay=False,
-            metavar="[TARGET]",
+            metavar="TARGET",
         ),
     ] = None,
     draft: Annotated[

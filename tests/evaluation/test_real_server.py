@@ -210,17 +210,17 @@ def test_a_draft_that_is_dead_at_long_contexts_is_capped_there_though_its_averag
     words = "the quick brown fox jumps over a lazy dog "
     prompts = [
         Prompt(f"{name}{n}", ({"role": "user", "content": f"number {n} {words * many}"},))
-        for n in range(24)
+        for n in range(32)
         for name, many in (("short", 1), ("long", 20))
     ]
     with trial(target, arms, tmp_path, fault="is dead beyond 300 tokens") as server:
         alone = {"prompts": prompts, "speed_concurrencies": (1,)}
         report = report_of(measured(server.url, tmp_path, *arms, **alone), facts=FITS)  # type: ignore[arg-type]
     lengths = sorted(request.prompt_tokens for request in report.of("candidate"))
-    assert lengths[23] < 256 < 300 < lengths[24] < 512
+    assert lengths[31] < 256 < 300 < lengths[32] < 512
     # What a toy's seconds are is of no interest here.
     policy = Policy(
-        prompts=48,
+        prompts=64,
         speed_over_plain=0.01,
         speed_elsewhere=0.01,
         first_token_over_plain=100.0,
@@ -231,7 +231,7 @@ def test_a_draft_that_is_dead_at_long_contexts_is_capped_there_though_its_averag
     told = {finding.rule: finding for finding in verdict.findings}
     assert verdict.phase is Phase.PASS, verdict.sentence
     assert verdict.context_measured is not None
-    assert lengths[23] <= verdict.context_measured <= 256 + 24
+    assert lengths[31] <= verdict.context_measured <= 256 + 24
     assert "context up to 512" in told["context_cap"].statement
     # Each half by itself, and the whole, which hides it.
     by_half = {
