@@ -187,6 +187,7 @@ def serve(
         keys=settings.keys,
         admin_keys=settings.admin_keys,
         hook_secret=settings.hook_secret,
+        alert_token=settings.alert_token,
         together={"auto": None, "always": True, "never": False}[configured.together],
         queue_tokens=configured.queue_tokens,
         body_bytes=configured.body_megabytes * 2**20,

@@ -15,7 +15,10 @@ from configuration.tables import to_record
 from evaluation.policy import Policy
 
 FILE = "paceline.toml"
-SECRETS = ("registry_token", "keys", "admin_keys", "hook_secret", "notice_secret")
+SECRETS = (
+    *("registry_token", "keys", "admin_keys", "hook_secret", "notice_secret"),
+    *("alert_token", "scrape_token", "prometheus_token"),
+)
 
 
 def read_settings(home: Path, *, environ: Mapping[str, str]) -> Settings:

@@ -115,6 +115,9 @@ class Settings:
     admin_keys: tuple[str, ...] = field(default=(), repr=False)  # of the server's admin side
     hook_secret: str | None = field(default=None, repr=False)  # signs the registry's webhook
     notice_secret: str | None = field(default=None, repr=False)  # signs what notices.webhook gets
+    alert_token: str | None = field(default=None, repr=False)  # of Alertmanager, at /hooks/alerts
+    scrape_token: str | None = field(default=None, repr=False)  # of replicas that monitoring reads
+    prometheus_token: str | None = field(default=None, repr=False)  # of Prometheus' query API
 
     def __post_init__(self) -> None:
         for name in self.pairings:

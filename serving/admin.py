@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from monitoring.exchanges import read_logged
 from registry.hooks import HookError, Hooks
+from serving.alerts import alert_route
 from serving.doors import Doors, Handler
 from serving.fields import BadRequest
 from serving.passing import in_passing_thread
@@ -57,9 +58,14 @@ def admin_routes(service: Service, doors: Doors) -> list[Route]:
     async def swap(request: Request) -> Response:
         if service.hurry is None:
             raise HTTPException(409, "this server follows no registry")
-        service.hurry()
-        _note(request, "asked for a look at the registry")
-        return json_response({"hurried": True}, 202)
+        given = await _object(service, request, "reload", empty=True)
+        reload = given.get("reload", False)
+        if not isinstance(reload, bool):
+            raise BadRequest("reload: wanted true or false", "reload")
+        service.hurry(reload=reload)
+        what = "the pair to be loaded anew" if reload else "a look at the registry"
+        _note(request, "asked for %s", what)
+        return json_response({"hurried": True, "reload": reload}, 202)
 
     async def drain(request: Request) -> Response:
         if request.method == "POST":
@@ -96,6 +102,8 @@ def admin_routes(service: Service, doors: Doors) -> list[Route]:
     ]
     if service.settings.hook_secret is not None:
         routes.append(_hook(service, Hooks(service.settings.hook_secret)))
+    if service.settings.alert_token is not None and service.outbox is not None:
+        routes.append(alert_route(service, service.outbox, service.settings.alert_token))
     return routes
 
 
@@ -154,9 +162,14 @@ def _look(service: Service) -> None:
         }
 
 
-async def _object(service: Service, request: Request, *known: str) -> dict[str, Any]:
-    """The body's JSON object. Raises BadRequest for another, or with a name that is not known."""
+async def _object(
+    service: Service, request: Request, *known: str, empty: bool = False
+) -> dict[str, Any]:
+    """The body's JSON object; {} for no body where it may be `empty`. Raises BadRequest for
+    another, or with a name that is not known."""
     body = await read_bytes(request, service.settings.body_bytes)
+    if empty and not body.strip():
+        return {}
     try:
         given = json.loads(body)
     except (ValueError, RecursionError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import metadata
 from typing import Any
 
+from monitoring.alertmanager import MOST_ALERTS, VERSION
 from serving.answer_schemas import SCHEMAS, closed
 from serving.errors import KINDS
 from serving.fields import Schema, Whole, nullable, object_of
@@ -45,6 +46,7 @@ def document(
     keyed: dict[str, Any] = {"security": [{"key": []}]} if settings.keys else {}
     admin: dict[str, Any] = {"security": [{"adminKey": []}]} if settings.admin_keys else {}
     bearer = {"type": "http", "scheme": "bearer"}
+    alerts = {} if settings.alert_token is None else {"alertToken": bearer}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -59,7 +61,7 @@ def document(
         },
         "components": {
             "schemas": SCHEMAS,
-            "securitySchemes": {"key": bearer, "adminKey": bearer},
+            "securitySchemes": {"key": bearer, "adminKey": bearer, **alerts},
         },
     }
 
@@ -141,6 +143,7 @@ def _admin_paths(settings: ServeSettings, operators: dict[str, Any]) -> dict[str
 
     steer = {"drafter": nullable({"type": "string"}), "draft_len": _nullable_whole()}
     steering = {**closed(**steer), "required": []}
+    swapping = {**closed(reload={"type": "boolean"}), "required": []}
     drain = {"post": operation("Take no more requests", 202)}
     drain["delete"] = operation("Take requests again", 202, 409)
     lines = {
@@ -163,7 +166,11 @@ def _admin_paths(settings: ServeSettings, operators: dict[str, Any]) -> dict[str
                 "Another drafter or K", 200, 400, 408, 413, 503, requestBody=_body(steering)
             ),
         },
-        "/admin/swap": {"post": operation("Look at the registry now", 202, 409)},
+        "/admin/swap": {
+            "post": operation(
+                "Look at the registry now", 202, 400, 408, 409, 413, requestBody=_body(swapping)
+            )
+        },
         "/admin/drain": drain,
         "/admin/exchanges": {"get": exchanges, "delete": deletion},
     }
@@ -173,7 +180,25 @@ def _admin_paths(settings: ServeSettings, operators: dict[str, Any]) -> dict[str
         anything: Schema = {"content": {"*/*": {}}}  # what is signed is believed, and not read
         hook = {"summary": summary, "requestBody": anything, "responses": taken}
         paths["/hooks/registry"] = {"post": hook}
+    if settings.alert_token is not None:
+        paths["/hooks/alerts"] = {"post": _alerts()}
     return paths
+
+
+def _alerts() -> dict[str, Any]:
+    """What Alertmanager posts; beyond this it holds much that nobody reads."""
+    alerts: Schema = {"type": "array", "items": {"type": "object"}, "maxItems": MOST_ALERTS}
+    properties: Schema = {"version": {"const": VERSION}, "alerts": alerts}
+    payload: Schema = {"type": "object", "properties": properties, "required": [*properties]}
+    whole: Schema = {"type": "integer", "minimum": 0}
+    why: Schema = {"type": "array", "items": {"type": "string"}}
+    answer: Schema = closed(taken=whole, new=whole, passed_over=why)
+    return {
+        "summary": "Alertmanager's webhook, version 4",
+        "security": [{"alertToken": []}],
+        "requestBody": _body(payload),
+        "responses": _responses(202, answer, 400, 401, 408, 413, 503),
+    }
 
 
 def _nullable_whole() -> Schema:

@@ -56,6 +56,7 @@ class Service:
         outbox: Outbox | None = None,  # for alarms; None: nobody is to be told
     ) -> None:
         self.settings, self.metrics, self.exchanges = settings, metrics, exchanges
+        self.outbox = outbox
         self.faults = Faults(metrics, outbox)
         self.worker = Worker(
             queue_tokens=settings.queue_tokens,
@@ -70,7 +71,7 @@ class Service:
         self._admission = Admission(settings, self.worker, self._available)
         self.draining = False
         self.ending = False  # draining is for good: the process was told to end
-        self.hurry: Callable[[], None] | None = None  # of a following server: an operator asks
+        self.hurry: Callable[..., None] | None = None  # of a following server: an operator asks
         self.nudge: Callable[[], None] | None = None  # the same, and what was refused stays so
         self.nothing = NOTHING  # why, while nothing is served; a follower may know better
         self._following: Callable[[], dict[str, Any]] | None = None
@@ -111,7 +112,7 @@ class Service:
     def follow(
         self,
         *,
-        hurry: Callable[[], None],
+        hurry: Callable[..., None],  # with reload=True, what is served is loaded anew
         nudge: Callable[[], None],
         describe: Callable[[], dict[str, Any]],
     ) -> None:

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from registry.addresses import names_a_user
-from serving.keys import LEAST_CHARACTERS, wrong_keys
+from serving.keys import LEAST_CHARACTERS, SECRET, wrong_keys
 
 MOST_DRAFTED = 16  # K at most, as the engine bounds it
 
@@ -59,6 +59,7 @@ class ServeSettings:
     admin_keys: tuple[str, ...] = field(default=(), repr=False)  # secrets
     admin_port: int | None = None  # /admin and /metrics there only; None: beside /v1
     hook_secret: str | None = field(default=None, repr=False)  # signs the registry's webhook
+    alert_token: str | None = field(default=None, repr=False)  # Alertmanager's, at /hooks/alerts
     hosts: tuple[str, ...] = ()  # Host names answered without a key, beside loopback's
     queue_tokens: int = 32_768  # prompt and max_tokens of all that wait; beyond it 429
     deadline_seconds: float = 300.0  # a request's, waiting included
@@ -115,6 +116,13 @@ class ServeSettings:
             raise SettingsError(
                 f"a hook secret of {len(self.hook_secret)} characters: wanted {LEAST_CHARACTERS} "
                 "or more, the same that the registry's webhook was made with"
+            )
+        if self.alert_token is not None and (
+            len(self.alert_token) < LEAST_CHARACTERS or not SECRET.fullmatch(self.alert_token)
+        ):
+            raise SettingsError(
+                f"an alert token of {len(self.alert_token)} characters: wanted {LEAST_CHARACTERS} "
+                "or more of ASCII without spaces, such as `openssl rand -hex 24` prints"
             )
         if self.admin_port is not None:
             if not 0 <= self.admin_port <= 65_535:

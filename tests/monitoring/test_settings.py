@@ -36,6 +36,17 @@ def test_sources_are_tables_by_name(tmp_path: Path) -> None:
     )
 
 
+def test_tokens_come_from_the_environment_and_are_never_shown(tmp_path: Path) -> None:
+    names = ("alert_token", "scrape_token", "prometheus_token")
+    environ = {f"PACELINE_{name.upper()}": f"hush-{name}" for name in names}
+    settings = read_settings(tmp_path, environ=environ)
+    assert [getattr(settings, name) for name in names] == [*environ.values()]
+    assert "hush" not in repr(settings)
+    (tmp_path / "paceline.toml").write_text('alert_token = "hush"\n')
+    with pytest.raises(ConfigurationError, match="PACELINE_ALERT_TOKEN"):
+        read_settings(tmp_path, environ={})
+
+
 @pytest.mark.parametrize(
     ("table", "told"),
     [

@@ -21,7 +21,7 @@ from tests.serving.served import Served, serving
 
 ALICE, BOB, BOSS = "a" * 20, "b" * 20, "c" * 20
 OPEN = {"/health/live", "/health/ready"}
-SIGNED = {"/hooks/registry"}  # its signature is its key
+SIGNED = {"/hooks/registry", "/hooks/alerts"}  # a signature, or a token, is their key
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -36,6 +36,7 @@ def keyed(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         keys={"alice": ALICE, "bob": BOB},
         admin_keys=(BOSS,),
         hook_secret="h" * 20,
+        alert_token="t" * 20,
     )
     with serving(settings) as served:
         yield served

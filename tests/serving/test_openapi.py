@@ -71,6 +71,7 @@ def test_each_of_two_ports_describes_what_it_serves(target_folder: Path, tmp_pat
         keys={"alice": ALICE},
         admin_keys=(BOSS,),
         hook_secret=SECRET,
+        alert_token=SECRET,
     )
     with serving(settings) as served:
         assert served.running.service is not None
@@ -164,12 +165,14 @@ def test_keys_are_in_the_document_where_they_are_wanted(tmp_path: Path) -> None:
     for path, scheme in (("/v1/models", "key"), ("/admin/pair", "adminKey")):
         assert "security" not in document(open_to_all)["paths"][path]["get"]
         assert document(keyed)["paths"][path]["get"]["security"] == [{scheme: []}]
-    hooked = replace(keyed, hook_secret="s" * 20)
+    hooked = replace(keyed, hook_secret="s" * 20, alert_token="t" * 20)
     for path, methods in document(hooked)["paths"].items():
-        own = path.startswith(("/health/", "/hooks/"))  # open, and signed
+        own = path.startswith(("/health/", "/hooks/registry"))  # open, and signed
         scheme = "key" if path.startswith(("/v1/", "/openapi.json")) else "adminKey"
+        scheme = "alertToken" if path == "/hooks/alerts" else scheme
         for told in methods.values():
             assert told.get("security") == (None if own else [{scheme: []}]), path
+            own = own or path == "/hooks/alerts"  # a wrong token gets 401 there
             assert own or {"401", "403"} <= set(told["responses"]), path
     paths = document(keyed, clients=False)["paths"]  # of an admin port
     assert paths["/openapi.json"]["get"]["security"] == [{"adminKey": []}]

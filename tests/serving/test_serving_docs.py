@@ -49,7 +49,7 @@ def test_every_dial_is_in_the_table_with_its_default() -> None:
 ELSEWHERE = {
     **{"adaptive": "PATCH fixes K", "registry_token": "PACELINE_REGISTRY_TOKEN"},
     **{"keys": "PACELINE_KEYS", "admin_keys": "PACELINE_ADMIN_KEYS"},
-    **{"hook_secret": "PACELINE_HOOK_SECRET"},
+    **{"hook_secret": "PACELINE_HOOK_SECRET", "alert_token": "PACELINE_ALERT_TOKEN"},
 }
 OTHERWISE = {
     **{"arms": "arm", "adapters": "adapter", "body_bytes": "body_megabytes"},
@@ -72,7 +72,9 @@ def test_every_series_is_in_the_table_and_no_other(server: Served) -> None:
 
 
 def test_every_route_and_status_is_named() -> None:
-    settings = ServeSettings(home=Path(), target=Path("toy"), hook_secret="h" * 20)
+    settings = ServeSettings(
+        home=Path(), target=Path("toy"), hook_secret="h" * 20, alert_token="t" * 20
+    )
     for path in document(settings)["paths"]:
         assert path.replace("{name}", "NAME") in TEXT, path
     for status in KINDS.keys() - {405, 409}:

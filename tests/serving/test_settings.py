@@ -35,6 +35,8 @@ ARMS = {"candidate": "draft", "none": "none"}
         ({"target": TARGET, "admin_port": 70_000}, "admin_port 70000"),
         ({"target": TARGET, "admin_port": 8000}, "the port itself"),
         ({"target": TARGET, "hook_secret": "short"}, "hook secret of 5"),
+        ({"target": TARGET, "alert_token": "short"}, "alert token of 5"),
+        ({"target": TARGET, "alert_token": "with a space in it"}, "without spaces"),
         ({"target": TARGET, "connections": 0}, "connections 0"),
         ({"target": TARGET, "coalesce_tokens": -1}, "coalesce_tokens -1"),
         ({"target": TARGET, "keep_exchanges_seconds": 0}, "keep_exchanges_seconds 0"),
@@ -65,6 +67,7 @@ def test_a_secret_is_not_shown() -> None:
         keys={"alice": "hush-2" * 4},
         admin_keys=("hush-3" * 4,),
         hook_secret="hush-4" * 4,
+        alert_token="hush-5" * 4,
     )
     assert "hush" not in repr(settings)
 
