@@ -6,6 +6,7 @@ RegistryError
 ├── ManifestError(ValueError)      a pair.json says something impossible
 ├── IncompatibleError(ValueError)  files, draft and release do not belong together
 ├── NotFoundError(LookupError)     no such pairing, version or alias
+├── SourceAwayError                a place that releases come from does not answer
 ├── DigestError                    stored bytes are not the ones that were registered
 └── StoreError                     MLflow is away, or answered what it should not
     └── ForeignVersionError        a version that Paceline did not register
@@ -36,6 +37,10 @@ class IncompatibleError(RegistryError, ValueError):
 
 class NotFoundError(RegistryError, LookupError):
     """No such pairing, version or alias."""
+
+
+class SourceAwayError(RegistryError):
+    """A place that releases come from does not answer, or not with what it has."""
 
 
 class DigestError(RegistryError):

@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face hub's HTTP API: one repository, its files at one commit.
+"""A stand-in for the Hugging Face hub's HTTP API: one repository, with its commits and branches.
 
 Serves what huggingface_hub asks of the real one: a revision's commit, its tree, and its files.
 """
@@ -21,28 +21,53 @@ class Hub:
     """What the stand-in holds, and what it was asked for."""
 
     repository: str  # owner/name
-    files: dict[str, bytes]
+    files: dict[str, bytes]  # at the head of main
+    commits: dict[str, dict[str, bytes]] = field(default_factory=dict)  # earlier ones, and others'
+    branches: dict[str, str] = field(default_factory=dict)  # commit by name, beside main
     asked: list[str] = field(default_factory=list)  # method and path
     cut: set[str] = field(default_factory=set)  # files whose body ends before it should, once each
+    token: str = ""  # that is asked for; empty: it is public
+    moves: dict[str, bytes] | None = None  # what main is at once a first file was asked for
     url: str = ""
 
     @property
     def commit(self) -> str:
         """Of the content, as a git commit is."""
-        known = hashlib.sha1()
-        for name, content in sorted(self.files.items()):
-            known.update(name.encode() + b"\0" + content)
-        return known.hexdigest()
+        return commit_of(self.files)
+
+    def push(self, files: dict[str, bytes]) -> str:
+        """Another commit on main; the one before stays what it is. Its hash."""
+        self.commits[self.commit] = self.files
+        self.files = files
+        return self.commit
+
+    def at(self, revision: str) -> tuple[str, dict[str, bytes]] | None:
+        """The commit that a branch or a hash names, with its files."""
+        commit = self.branches.get(revision, revision)
+        if commit in ("main", self.commit):
+            return self.commit, self.files
+        return (commit, self.commits[commit]) if commit in self.commits else None
 
     @classmethod
     def of(cls, repository: str, folder: Path) -> Hub:
         """A repository that holds a folder's files."""
-        files = {
-            str(path.relative_to(folder)): path.read_bytes()
-            for path in folder.rglob("*")
-            if path.is_file()
-        }
-        return cls(repository, files)
+        return cls(repository, files_of(folder))
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """A folder's files by name."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def commit_of(files: dict[str, bytes]) -> str:
+    known = hashlib.sha1()
+    for name, content in sorted(files.items()):
+        known.update(name.encode() + b"\0" + content)
+    return known.hexdigest()
 
 
 @contextmanager
@@ -56,38 +81,45 @@ def served(hub: Hub) -> Iterator[Hub]:
             hub.asked.append(f"{self.command} {self.path}")
             path = unquote(urlsplit(self.path).path)
             api, files = f"/api/models/{hub.repository}", f"/{hub.repository}/resolve/"
-            if path in (f"{api}/revision/main", f"{api}/revision/{hub.commit}"):
-                siblings = [{"rfilename": name} for name in hub.files]
-                self._json({"id": hub.repository, "sha": hub.commit, "siblings": siblings})
-            elif path.startswith(f"{api}/tree/"):
-                self._json([self._entry(name) for name in hub.files])
+            if hub.token and self.headers.get("authorization") != f"Bearer {hub.token}":
+                self._missing("RepoNotFound", status=401)
+            elif path.startswith((f"{api}/revision/", f"{api}/tree/")):
+                kind, _, revision = path.removeprefix(f"{api}/").partition("/")
+                found = hub.at(revision.partition("/")[0])
+                if found is None:
+                    self._missing("RevisionNotFound")
+                elif kind == "tree":
+                    self._json([_entry(name, content) for name, content in found[1].items()])
+                else:
+                    siblings = [{"rfilename": name} for name in found[1]]
+                    self._json({"id": hub.repository, "sha": found[0], "siblings": siblings})
             elif path.startswith(files):
-                _, _, name = path.removeprefix(files).partition("/")
-                self._file(name)
+                revision, _, name = path.removeprefix(files).partition("/")
+                self._file(revision, name)
             else:
-                self._missing()
+                self._missing("RepoNotFound")
 
         do_HEAD = do_GET
-
-        def _entry(self, name: str) -> dict[str, object]:
-            content = hub.files[name]
-            return {"type": "file", "path": name, "size": len(content), "oid": _oid(content)}
 
         def _json(self, value: object) -> None:
             self._answer(json.dumps(value).encode(), {"Content-Type": "application/json"})
 
-        def _file(self, name: str) -> None:
-            content = hub.files.get(name)
-            if content is None:
-                self._missing()
+        def _file(self, revision: str, name: str) -> None:
+            found = hub.at(revision)
+            content = None if found is None else found[1].get(name)
+            if found is None or content is None:
+                self._missing("EntryNotFound")
                 return
-            headers = {"ETag": f'"{_oid(content)}"', "X-Repo-Commit": hub.commit}
+            if hub.moves is not None:
+                hub.push(hub.moves)
+                hub.moves = None
+            headers = {"ETag": f'"{_oid(content)}"', "X-Repo-Commit": found[0]}
             short = self.command == "GET" and name in hub.cut
             hub.cut.discard(name if short else "")
             self._answer(content, headers, sent=content[: len(content) // 2] if short else content)
 
-        def _missing(self) -> None:
-            self._answer(b"", {"X-Error-Code": "RepoNotFound"}, status=404)
+        def _missing(self, why: str, *, status: int = 404) -> None:
+            self._answer(b"", {"X-Error-Code": why}, status=status)
 
         def _answer(
             self,
@@ -119,6 +151,10 @@ def served(hub: Hub) -> Iterator[Hub]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _entry(name: str, content: bytes) -> dict[str, object]:
+    return {"type": "file", "path": name, "size": len(content), "oid": _oid(content)}
 
 
 def _oid(content: bytes) -> str:
