@@ -16,7 +16,7 @@ from registry.manifest import PairManifest
 from registry.pinning import said
 from registry.promotion import Outcome, Promotion, promote, rollback
 from registry.store import Store
-from registry.versions import STANDS_IN, PairVersion
+from registry.versions import RELEASE, STANDS_IN, PairVersion
 from speculation.records import WITHOUT_WEIGHTS
 
 
@@ -29,7 +29,8 @@ def go_live(
     *,
     why: str,
 ) -> Promotion:
-    """Have `release`, which lives in `target`, served with a stand-in for its draft.
+    """Have `release`, which lives in `target`, served: with its newest pair that passed, where that
+    was left as a candidate, else with a stand-in for its draft.
 
     Nothing is changed, and the statement says so, where a pair of this release is champion already,
     a newer release has come, or users are to stay on another one. Asked again after a kill, it goes
@@ -49,8 +50,16 @@ def go_live(
     if newest is not None and newest.digest != release.digest:
         came = f"release {newest.version} is newer: {release.digest[:12]} does not go live any more"
         return Promotion(Outcome.REFUSED, came, before, before)
-    made = _without_weights(store, pairing, release, str(target), kind, why)
     expect = None if before is None else before.version
+    # What passed here and was overtaken by another champion, or by a pin, is better than nothing.
+    own = [
+        pair
+        for pair in store.pairs(pairing, having={RELEASE: release.digest})
+        if pair.passed and not pair.rolled_back
+    ]
+    if own:
+        return promote(store, pairing, own[0].version, expect=expect)
+    made = _without_weights(store, pairing, release, str(target), kind, why)
     return promote(store, pairing, made.version, expect=expect, force=why)
 
 

@@ -173,6 +173,9 @@ def store_pair(client: MlflowClient, url: str, material: Material) -> int:
     )
     parts += [material.lineage] if material.lineage else []
     whole = f"#/experiments/{experiment}/runs/{run_id}/artifacts/{PAGE_FILE}"
+    judged = (
+        {} if material.judged_against is None else {JUDGED_AGAINST: str(material.judged_against)}
+    )
     page = fitting(parts, LIMIT - STANDING_LIMIT, more=f"[The whole page]({whole})")
     client.log_text(run_id, "\n\n".join(parts) + "\n", PAGE_FILE)
     client.set_tag(run_id, NOTE, page)
@@ -183,7 +186,7 @@ def store_pair(client: MlflowClient, url: str, material: Material) -> int:
         source=_source(model, url),
         run_id=run_id,
         model_id=model.model_id,
-        tags={**_shown(material, manifest), **tags},
+        tags={**_shown(material, manifest), **tags, **judged},  # listed as they are given
         description=page,
     )
     return int(version.version)
@@ -350,8 +353,6 @@ def _shown(material: Material, manifest: PairManifest) -> dict[str, str]:
             tags[tag] = f"{value:.4g}"
     of_release = f"{material.release.version} {manifest.release.digest[:8]}"
     tags |= {DRAFT_KIND: manifest.draft.kind, OF_RELEASE: of_release}
-    if material.judged_against is not None:
-        tags[JUDGED_AGAINST] = str(material.judged_against)
     if material.ended_early:
         tags[ENDED_EARLY] = material.ended_early[:TAG_CHARACTERS]
     return tags | {SIZE: f"{size / 1e6:.1f} MB"}

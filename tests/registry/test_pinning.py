@@ -68,11 +68,15 @@ def test_the_next_promotion_by_hand_lifts_the_pin(gone_back: Store) -> None:
     assert gone_back.pinned("docstrings") is None
 
 
-def test_a_lifted_pin_holds_nothing_back(gone_back: Store) -> None:
+def test_a_lifted_pin_holds_nothing_back(gone_back: Store, tmp_path: Path) -> None:
     lifted = unpin(gone_back, "docstrings")
     assert lifted is not None
     assert unpin(gone_back, "docstrings") is None
-    assert promote(gone_back, "docstrings", 4, expect=1).ok
+    newer = tmp_path / "newer"
+    told = go_live(gone_back, "docstrings", newer, fingerprint(newer), "none", why="it waited")
+    assert told.ok
+    assert gone_back.alias("docstrings", CHAMPION) == 4, "its own pair, which passed"
+    assert len(gone_back.pairs("docstrings")) == 4, "and no stand-in was made"
 
 
 def test_a_killed_step_back_is_pinned_by_whoever_looks_next(
