@@ -206,7 +206,8 @@ def serve(
     settings.pairing(pairing)  # a mistyped one would wait for ever
     asked = replace(asked, port=asked.port or free_port())
     # With a pair on the disk it answers before its registry does, and without it.
-    copied = Journal(settings.home / "serving" / "journal.jsonl").last_good is not None
+    served_before = Journal(settings.home / "serving" / "journal.jsonl", pairing=pairing)
+    copied = served_before.last_good is not None
     with kept(settings.home, lambda: announce(home, asked), waited_for=not copied) as registry_now:
         code = run(asked, registry=registry_now)
     raise typer.Exit(code)

@@ -44,6 +44,7 @@ class Step:
     pair: str
     version: str
     why: str = ""
+    pairing: str = ""  # whose pair it is; empty: of a line that was written before that was kept
 
 
 class Journal:
@@ -52,8 +53,14 @@ class Journal:
     A disk that takes nothing does not keep it from being read and begun.
     """
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
-        self.path, self._clock = path, clock
+    def __init__(
+        self,
+        path: Path,
+        *,
+        pairing: str = "",  # that is served; empty: whichever was
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.path, self.pairing, self._clock = path, pairing, clock
         self._writing = threading.Lock()
         self.steps, whole = _read(path)
         self._torn = not whole  # the file's last line is no line
@@ -73,7 +80,7 @@ class Journal:
         What fails once the line is on the disk is logged: a swap must not be undone that the next
         start would find done.
         """
-        entry = Step(self._clock(), step, pair, version, why)
+        entry = Step(self._clock(), step, pair, version, why, self.pairing)
         with self._writing:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # A newline ends what a write has left that neither succeeded nor could be taken back.
@@ -110,8 +117,17 @@ class Journal:
 
     @property
     def last_good(self) -> Step | None:
-        """The pair that was switched to last: what to serve while the registry is away."""
-        return next((step for step in reversed(self.steps) if step.step == SWITCHED), None)
+        """The pair that was switched to last: what to serve while the registry is away. Never one
+        of another pairing, which this home may have served before."""
+        return next(
+            (
+                step
+                for step in reversed(self.steps)
+                if step.step == SWITCHED
+                and (self.pairing in ("", step.pairing) or not step.pairing)
+            ),
+            None,
+        )
 
     def switched(self) -> list[str]:
         """Pairs that were served, the latest first."""
@@ -168,7 +184,7 @@ def _step(line: bytes) -> Step | None:
         step = Step(**json.loads(line))
     except (ValueError, TypeError, RecursionError):  # torn by a crash
         return None
-    texts = (step.step, step.pair, step.version, step.why)
+    texts = (step.step, step.pair, step.version, step.why, step.pairing)
     sound = isinstance(step.at, int | float) and all(isinstance(text, str) for text in texts)
     return step if sound else None
 

@@ -63,7 +63,7 @@ class Follower:
         self.service = service
         home = service.settings.home / "serving"
         self.pairs = PairsOnDisk(home / "pairs")
-        self.journal = Journal(home / "journal.jsonl")
+        self.journal = Journal(home / "journal.jsonl", pairing=service.settings.pairing or "")
         self.history: deque[dict[str, Any]] = deque(maxlen=HISTORY)
         self.trouble: str | None = None  # why the registry cannot be followed
         self._champion, self._download, self._outbox = champion, download, outbox
