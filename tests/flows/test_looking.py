@@ -23,10 +23,10 @@ from speculation.records import Phase, Prompt, Verdict
 from tests.evaluation.fake_endpoint import Fake, serving
 
 PROMPTS = [  # in file order by task
-    Prompt(f"q{n}", ({"role": "user", "content": f"question {n}"},), task="b" if n > 7 else "a")
-    for n in range(48)
+    Prompt(f"q{n}", ({"role": "user", "content": f"question {n}"},), task="b" if n > 15 else "a")
+    for n in range(80)
 ]
-POLICY = Policy(prompts=48)
+POLICY = Policy(prompts=80)
 ARMS = {"candidate": "head", "incumbent": "old", "ngram": "ngram", "none": "none"}
 
 
@@ -86,12 +86,14 @@ def test_a_clear_case_needs_a_part_of_the_budget_and_is_judged_the_same_when_rea
     stored = Report.read(tmp_path / "report.json")
     assert outcome.verdict.phase is phase, outcome.verdict.sentence
     assert judge(POLICY, stored) == outcome.verdict
-    assert seen == [24]
-    assert trial.asked == [(24, looking.speed_prompts(POLICY, 24), 0)]
+    assert seen == [40]
+    assert trial.asked == [(40, looking.speed_prompts(POLICY, 40), 0)]
     assert stored.facts.learned == ()
-    assert [p.id for p in stored.prompts] == [p.id for p in mixed(PROMPTS, {})[:24]]
-    assert [p.task for p in stored.prompts].count("a") == 4
-    assert stored.looks == Looks(1, (24, 48), strata_of(PROMPTS, {}))
+    assert [p.id for p in stored.prompts] == [p.id for p in mixed(PROMPTS, {})[:40]]
+    assert [p.task for p in stored.prompts].count("a") == 8, (
+        "of fewer nobody could tell that it is dead there"
+    )
+    assert stored.looks == Looks(1, (40, 80), strata_of(PROMPTS, {}))
 
 
 @pytest.mark.slow
@@ -118,7 +120,7 @@ def test_where_a_later_batch_is_slower_speed_is_measured_anew(
             return looking.run_until_sure(
                 tmp_path,
                 ARMS,
-                PROMPTS,
+                PROMPTS[:48],
                 tmp_path,
                 line=Pairing(),
                 policy=POLICY,
