@@ -42,7 +42,7 @@ def of_pairing(settings: Settings, pairing: str, out: Path) -> Wanted:
     Raises typer.BadParameter where there is nothing to measure, and ValueError where the release's
     folder does not hold what was registered.
     """
-    from flows.making import begin, fetched
+    from flows.making import adapters_of, begin, fetched
     from registry.compatibility import compare
     from registry.store import Store
     from registry.versions import CANDIDATE, CHAMPION
@@ -84,5 +84,5 @@ def of_pairing(settings: Settings, pairing: str, out: Path) -> Wanted:
         settings.path(line.evaluation_prompts),
         line,
         settings.serving,
-        {name: settings.path(folder) for name, folder in line.adapters.items()},
+        adapters_of(settings, line),
     )

@@ -196,6 +196,7 @@ def measure_pair(
         out,
         line=line,
         serving=settings.serving,
+        adapters=adapters_of(settings, line),
         speed_prompts=line.policy.speed_prompts,
         passed_over=passed_over,
         progress=progress,
@@ -249,6 +250,11 @@ def fetched(settings: Settings, pair: PairVersion, into: Path) -> Path:
     return remote.download(named, into, token=settings.registry_token) / "draft"
 
 
+def adapters_of(settings: Settings, line: Pairing) -> dict[str, Path]:
+    """The pairing's LoRA adapters, by the names that its prompts ask for."""
+    return {name: settings.path(folder) for name, folder in line.adapters.items()}
+
+
 def _look_at(
     settings: Settings, line: Pairing, target: Path, old: Path, out: Path, progress: Progress
 ) -> dict[str, Any] | None:
@@ -265,6 +271,7 @@ def _look_at(
             out,
             line=line,
             serving=settings.serving,
+            adapters=adapters_of(settings, line),
             speed_prompts=0,
             max_tokens=min(LOOK_TOKENS, line.measurement.max_tokens),
             progress=progress,

@@ -72,6 +72,22 @@ def measured(
     return asked, making.measure_pair(settings, LINE, plan, draft, out, print)
 
 
+def test_the_pairings_adapters_are_served_where_it_is_measured(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Mapping[str, Path]] = []
+
+    def trial(*_: Any, adapters: Mapping[str, Path], **__: Any) -> Report:
+        given.append(adapters)
+        return report({"candidate": Arm(0.6), "ngram": Arm(0.1)}, prompts=30, seed=0)
+
+    monkeypatch.setattr(making, "run_trial", trial)
+    line = replace(LINE, adapters={"law": Path("lora/law")})
+    plan = {"target": "/t", "parent_draft": None, "choice": "scratch"}
+    making.measure_pair(settings, line, plan, "ngram", settings.home / "trial", print)
+    assert given == [{"law": settings.home / "lora" / "law"}]
+
+
 def test_what_either_draft_learned_from_is_passed_over_and_the_verdict_says_so(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
