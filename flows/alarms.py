@@ -1,8 +1,8 @@
-"""Carries the alarm outbox to Prefect: an event for people and triggers, and a run of `respond`.
+"""Carries alarms to the flow that answers them.
 
-The run is what counts: an event that is lost is only not seen. All alarms that wait of one pair and
-cause are one matter and get one answer, whether they are two or a thousand. They are delivered once
-that answer is done, or a person has cancelled it; one that was given up keeps them.
+All that wait of one pair and cause are one matter and get one answer, whether they are two or a
+thousand. They are delivered once that answer is done, or a person has cancelled it; one that was
+given up keeps them. Who is told of them is the business of `flows/delivering.py`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
-from uuid import NAMESPACE_URL, uuid5
 
 from prefect import get_run_logger
-from prefect.events import emit_event
 
 from flows.runs import last_run, start_once, under_way
 
@@ -41,7 +39,6 @@ def deliver_alarms(found: Settings) -> int:
         ids = [alarm.id for alarm in alarms[:MOST_IDS]]
         if _matter(first) in busy:
             continue
-        _emit(first, len(alarms))
         parameters = {"alarm": first, "ids": ids, "count": len(alarms)}
         _, word, why = start_once("respond", parameters, key)
         if word == "given up":
@@ -68,12 +65,3 @@ def matters(pending: Sequence[Alarm]) -> list[list[Alarm]]:
 
 def _matter(alarm: Any) -> tuple[str, str]:
     return str(alarm["pair"]), str(alarm["cause"])
-
-
-def _emit(alarm: dict[str, Any], count: int) -> None:
-    emit_event(
-        event=f"paceline.alarm.{alarm['cause']}",
-        resource={"prefect.resource.id": f"paceline.pair.{alarm['pair']}"},
-        payload={**alarm, "count": count},
-        id=uuid5(NAMESPACE_URL, f"paceline:{alarm['id']}"),
-    )

@@ -168,7 +168,10 @@ def _admin_paths(settings: ServeSettings, operators: dict[str, Any]) -> dict[str
         },
         "/admin/swap": {
             "post": operation(
-                "Look at the registry now", 202, 400, 408, 409, 413, requestBody=_body(swapping)
+                "Look at the registry now",
+                202,
+                *(400, 408, 409, 413),
+                requestBody={**_body(swapping), "required": False},
             )
         },
         "/admin/drain": drain,

@@ -73,11 +73,14 @@ class Follower:
         self._hurried = asyncio.Event()
         self._refusals = Refusals(service.settings.poll_seconds, clock)
         self._asked = False  # by an operator, since the last download began
+        self._reload = False  # the pair that is served is to be loaded anew
         self._wary = True  # of pairs that ended processes before this one; until somebody asks
         service.follow(hurry=self.hurry, nudge=self._hurried.set, describe=self.describe)
 
-    def hurry(self) -> None:
-        """Look now, and try again what was refused."""
+    def hurry(self, *, reload: bool = False) -> None:
+        """Look now, and try again what was refused; with `reload`, load what is served anew: its
+        files may be whole and what is in memory not."""
+        self._reload = self._reload or reload
         self._refusals.forget()
         self._wary, self._asked = False, True
         self._hurried.set()
@@ -154,7 +157,7 @@ class Follower:
 
     def _is_served(self, named: RemotePair) -> bool:
         current = self.service.worker.current
-        if current is None or current.pair != named.pair_id:
+        if self._reload or current is None or current.pair != named.pair_id:
             return False
         current.version = str(named.version)  # the same pair, registered once more
         return True
@@ -171,6 +174,7 @@ class Follower:
                 )
                 await self._failed(unjudged, error, Again.ASKED)
             return
+        self._reload = False  # once for each time that it was asked for, whatever comes of it
         wanted = Named(pair, version, "registry")
         if not self._may_try(wanted) or await self._harmed(wanted):
             return

@@ -44,7 +44,6 @@ def prefect(monkeypatch: pytest.MonkeyPatch) -> Prefect:
     made = Prefect()
     for name in ("start_once", "under_way", "last_run"):
         monkeypatch.setattr(module, name, getattr(made, name))
-    monkeypatch.setattr(module, "emit_event", lambda **event: None)
     monkeypatch.setattr(module, "get_run_logger", lambda: logging.getLogger("alarms"))
     return made
 

@@ -90,7 +90,9 @@ def test_a_champion_that_came_between_look_and_settle_stays(settings: Settings) 
     )
 
 
-def test_a_person_who_went_back_a_release_is_not_overruled(settings: Settings) -> None:
+def test_a_person_who_went_back_a_release_is_not_overruled(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan, version = looked_at(settings)
     store = Store(settings.registry_url)
     assert promote(store, "line", version, expect=1).ok
@@ -101,8 +103,10 @@ def test_a_person_who_went_back_a_release_is_not_overruled(settings: Settings) -
     assert "pinned to (it rhymes)" in outcome["statement"]
 
     line = replace(LINE, max_wait_hours=1.0)
-    for started in (watch.lacking(store, "line", line), watch.lacking(store, "line", LINE)):
-        assert [flow for flow, *_ in started] == ["retrain"], "and nothing goes live"
+    monkeypatch.setattr(watch, "stands", lambda key, *, inputs: ("due", ""))
+    for configured in (line, LINE):
+        started = watch.lacking(store, settings, "line", configured)
+        assert [one["flow"] for one in started] == ["retrain"], "and nothing goes live"
 
     of_the_pinned = {**plan, "release": store.releases("line")[0].digest, "champion": 1}
     assert keeping.settle(settings, "line", of_the_pinned, 2, "PASS")["promoted"]
@@ -128,7 +132,9 @@ def test_a_dead_draft_is_left_for_an_earlier_pair_and_then_for_one_that_needs_no
         dead = store.champion("line")
         assert dead is not None
         for _ in range(2):  # a flow that is tried again leaves it once
-            responding._roll_back("line", [dead], f"alarm {alarm}: dead_draft")
+            step = {"kind": "roll_back", "to": "ngram", "why": "its draft is dead"}
+            of = {"id": alarm, "cause": "dead_draft"}
+            responding.act(store, settings, "line", [dead], of, step)
         champion = store.champion("line")
         assert champion is not None
         assert (champion.version, champion.draft_kind) == (version, kind)

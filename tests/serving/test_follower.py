@@ -91,6 +91,30 @@ def test_nothing_that_the_registry_says_ends_the_follower(
     lived(tmp_path, registry, life)
 
 
+def test_what_is_served_is_loaded_anew_from_its_files_once_for_each_time_that_is_asked_for(
+    registry: StandIn, target_folder: Path, draft_folder: Path, tmp_path: Path
+) -> None:
+    pair = registry.promote(registry.register(target_folder, draft_folder))
+
+    async def life(scene: Scene) -> None:
+        assert await scene.look() == pair
+        before = weakref.ref(scene.loaded)
+        host = scene.loaded.host
+        await scene.look()
+        assert scene.loaded is before()
+        scene.follower.hurry(reload=True)
+        assert await scene.look() == pair
+        again = scene.loaded
+        assert again is not before(), "the weights in memory may be the broken ones"
+        assert again.host is host, "of the draft; the target stays where it is"
+        await scene.look()
+        assert scene.loaded is again
+        assert scene.failed == []
+        await scene.answer()
+
+    lived(tmp_path, registry, life)
+
+
 @pytest.mark.parametrize("step", [steps.FOUND, steps.SWITCHED])
 def test_a_disk_that_is_full_at_any_step_costs_the_swap_and_nothing_else(
     registry: StandIn,
