@@ -25,8 +25,9 @@ demo: .venv/.model
 case: .venv/.model
 	$(BIN)/paceline bench case --draft examples/docstrings/draft $(ARGS)
 
+# A process a core; a file's tests stay together, for they share what their fixtures started.
 test: check
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-slow: .venv/.model
 	$(BIN)/python -m pytest -m "slow and not soak" $(ARGS)

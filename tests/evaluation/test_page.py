@@ -240,6 +240,7 @@ def test_decoding_as_predicted_stands_beside_what_was_held_out() -> None:
     assert "none" not in of
 
 
+@pytest.mark.slow
 def test_the_slowest_hundredth_is_a_column_where_it_is_known() -> None:
     few, many = report(ARMS, seed=1), report(ARMS, seed=1, prompts=4_008)
     assert "99 % within, s" not in cells(few, "Speed, whole requests")[0]

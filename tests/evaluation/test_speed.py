@@ -63,6 +63,7 @@ def test_speed_is_measured_at_every_load_in_blocks_of_one_arm(tmp_path: Path) ->
     ]
 
 
+@pytest.mark.slow
 def test_an_arm_that_is_not_to_be_timed_is_asked_for_acceptance_only_and_judged_the_same(
     tmp_path: Path,
 ) -> None:
@@ -99,6 +100,7 @@ def test_the_first_token_comes_after_prefill_and_the_whole_after_decoding() -> N
             assert whole.first_token_seconds is None
 
 
+@pytest.mark.slow
 def test_the_predicted_speed_up_is_the_measured_one_where_the_model_holds(tmp_path: Path) -> None:
     """The fake's rounds cost 1.2 forwards whatever they draft, and its draft knows 0.7."""
     fake = Fake(KNOWS, rounding=False)
@@ -122,6 +124,7 @@ def test_the_predicted_speed_up_is_the_measured_one_where_the_model_holds(tmp_pa
     assert predict(report, "none", 1) is None  # nothing drafts
 
 
+@pytest.mark.slow
 def test_a_round_that_costs_more_than_is_measured_would_be_found_out(tmp_path: Path) -> None:
     """The held-out half is measured, not derived: where it differs, the error shows it."""
     with serving(fake := Fake(KNOWS, rounding=False)):

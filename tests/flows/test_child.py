@@ -45,11 +45,13 @@ def test_a_step_tells_how_far_it_is_and_where_its_result_lies(tmp_path: Path) ->
     assert heard[-1] == (6, 6, "responses")
 
 
+@pytest.mark.slow
 def test_a_callers_mistake_is_a_value_error_with_the_steps_own_words(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no config.json"):
         in_child("regenerate", spec(tmp_path, tmp_path / "answers"), lambda *_: None)
 
 
+@pytest.mark.slow
 def test_a_step_that_is_killed_is_a_fault_that_says_so(tmp_path: Path) -> None:
     target = toy_target_folder(tmp_path / "target")
 
@@ -64,6 +66,7 @@ def test_a_step_that_is_killed_is_a_fault_that_says_so(tmp_path: Path) -> None:
         in_child("regenerate", spec(target, tmp_path / "answers", recipe=many), kill)
 
 
+@pytest.mark.slow
 def test_a_step_whose_listener_fails_does_not_outlive_it(tmp_path: Path) -> None:
     target = toy_target_folder(tmp_path / "target")
 
