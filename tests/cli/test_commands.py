@@ -168,7 +168,7 @@ def test_a_status_of_what_was_never_registered_starts_nothing_and_says_how_to_be
     home = tmp_path / "home"
     assert run("init", "line", target, "--home", home)[0] == 0
     code, shown, _ = run("status", "--home", home)
-    nothing = {
+    nothing: dict[str, Any] = {
         "pairing": "line",
         "releases": [],
         "pairs": [],
