@@ -13,12 +13,14 @@ from typing import Any
 import httpx
 
 from configuration.settings import Pairing, Settings
-from monitoring.endpoint import Endpoint, on_this_machine
+from monitoring.answers import AnswerError, read_line
+from registry.loopback import on_this_machine
 
 ASK_SECONDS = 3.0
 DO_SECONDS = 60.0  # for a steering hand: it waits for the engine's thread
 LIFE_SECONDS, LOOK_SECONDS = 200.0, 5.0  # for a draft that was loaded anew to show that it lives
 LIFE_REQUESTS, ALIVE = 5, 0.05  # by so many requests, and more than this of what was judged
+LIFE_LINES = 1000  # of the exchange log
 SHOWN = ("pair", "version", "drafter", "release", "draft_len", "trouble")
 
 
@@ -72,19 +74,26 @@ def lives(
 
 
 def _accepts(found: Settings, server: str, pair: str, since: float) -> bool:
-    client = httpx.Client(
-        base_url=server,
-        headers=found.operator_headers,
-        timeout=ASK_SECONDS,
-        trust_env=not on_this_machine(server),
-    )
     judged = accepted = requests = 0
-    with client:
-        for _, exchange in Endpoint(client).exchanges(since):
-            if exchange.pair == pair and exchange.started >= since and exchange.counts.judged:
-                requests += 1
-                judged += exchange.counts.judged
-                accepted += exchange.counts.accepted
+    try:
+        log = httpx.get(
+            server.rstrip("/") + "/admin/exchanges",
+            params={"since": repr(since), "limit": LIFE_LINES},
+            headers=found.operator_headers,
+            timeout=ASK_SECONDS,
+            trust_env=not on_this_machine(server),
+        ).raise_for_status()
+    except httpx.HTTPError:
+        return False
+    for line in log.iter_lines():
+        try:
+            _, exchange = read_line(line, now=time.time())
+        except AnswerError:
+            continue
+        if exchange.pair == pair and exchange.started >= since and exchange.counts.judged:
+            requests += 1
+            judged += exchange.counts.judged
+            accepted += exchange.counts.accepted
     return requests >= LIFE_REQUESTS and accepted > ALIVE * judged
 
 

@@ -11,7 +11,9 @@ from prefect import flow, get_run_logger
 from prefect.artifacts import create_table_artifact
 
 from flows.alarms import deliver_alarms
+from flows.behind import look_at_servers
 from flows.catalogue import HEAVY, LIGHT
+from flows.climbing import climbs
 from flows.delivering import deliver_notices
 from flows.episodes import open_retrains
 from flows.line import settings, store
@@ -40,16 +42,20 @@ def watch() -> dict[str, Any]:
     registry = store(found)
     wanted: list[dict[str, Any]] = []
     rows = []
+    serving: list[dict[str, Any]] = []
     faults: dict[str, RegistryError] = {}
     for name, line in found.pairings.items():
         try:
             lacks = lacking(registry, found, name, line)
+            lacks += climbs(registry, found, name, now=time.time())
+            champion = registry.champion(name)
         except RegistryError as error:  # of one pairing: the others go on, and alarms are delivered
             faults[name] = error
             logger.error("%s: %s", name, error)
             rows.append({"pairing": name, "action": "none", "why": str(error), "key": ""})
             continue
         wanted += lacks
+        serving += look_at_servers(found, name, line, champion, logger=logger)
     under = seen_to(found, wanted)
     for one in wanted:
         told = {"pairing": one["pairing"], "action": one["flow"], "why": one["why"]}
@@ -57,6 +63,8 @@ def watch() -> dict[str, Any]:
         logger.info("%s: %s", one["key"], under[one["key"]])
     if rows:
         create_table_artifact(rows, key="missing", description="What the last look found missing.")
+    if serving:
+        create_table_artifact(serving, key="serving", description="What each server serves.")
     delivered = deliver_alarms(found)
     notices = deliver_notices(found, logger=logger)
     if faults and len(faults) == len(found.pairings):  # the registry itself, so it is tried again
