@@ -18,6 +18,7 @@ from cli import (
     setup,
     state,
     travel,
+    up,
     worker,
 )
 from cli.exits import Commands
@@ -49,6 +50,7 @@ app.command()(pin.pin)
 app.command()(servers.serve)
 app.command()(servers.monitor)
 app.command()(worker.worker)
+app.command()(up.up)
 app.command()(state.status)
 app.command()(prune.prune)
 app.command()(models.check)

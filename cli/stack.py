@@ -10,7 +10,6 @@ Knows nothing of models, releases or verdicts.
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import os
@@ -21,7 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from cli import programs
 from cli.leftovers import end_leftovers, record
+from cli.programs import HOST, STOP_SECONDS
 from cli.supervised import supervised
 from configuration.quiet import QUIET
 from evaluation.endpoints import (
@@ -34,9 +35,7 @@ from evaluation.endpoints import (
     tail,
 )
 
-HOST = "127.0.0.1"
 SCHEMA_SECONDS = 300.0
-STOP_SECONDS = 5.0  # nothing is lost by killing one: all of them keep their state on disk
 READY_SECONDS = 300.0  # a server imports for seconds; on a machine that is busy, for minutes
 LEASES = "prefect.server.concurrency.lease_storage.filesystem"
 PREFECT = {
@@ -48,11 +47,6 @@ PREFECT = {
     "PREFECT_RUNNER_SERVER_ENABLE": "true",  # answers /health once it polls
     "PREFECT_RUNNER_SERVER_HOST": HOST,
     "PREFECT_RUNNER_SERVER_LOG_LEVEL": "ERROR",
-}
-
-WEBHOOKS = {  # of MLflow's server, which answers this machine alone
-    "MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "http,https",
-    "MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS": "true",
 }
 
 
@@ -148,38 +142,19 @@ class Stack:
 
     def start_mlflow(self) -> str:
         """The tracking server and registry. Gives its URL."""
-        folder = self.home / "mlflow"
-        port = free_port()
-        argv = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
-        argv += ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}"]
-        argv += ["--artifacts-destination", str(folder / "artifacts")]
-        argv += ["--host", HOST, "--port", str(port)]
-        # a server made by hand refuses webhooks to this machine, and loses them when it restarts
-        extra = {**WEBHOOKS, "MLFLOW_WEBHOOK_SECRET_ENCRYPTION_KEY": key_of(folder / "webhook.key")}
-        url = self._start("mlflow", argv, f"http://{HOST}:{port}", "/health", extra)
+        url = self._start_program(programs.mlflow(self.home, free_port()))
         self._environ["MLFLOW_TRACKING_URI"] = self._environ["PACELINE_REGISTRY"] = url
         return url
 
     def start_prefect(self) -> str:
         """The server of the flows. Gives its URL, without /api."""
-        port = free_port()
-        database = f"sqlite+aiosqlite:///{self.home / 'prefect' / 'prefect.db'}"
-        argv = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST]
-        argv += ["--port", str(port)]
-        extra = {
-            "PREFECT_API_DATABASE_CONNECTION_URL": database,
-            "PREFECT_UI_API_URL": f"http://{HOST}:{port}/api",
-        }
-        url = self._start("prefect", argv, f"http://{HOST}:{port}", "/api/health", extra)
+        url = self._start_program(programs.prefect(self.home, free_port()))
         self._environ["PREFECT_API_URL"] = f"{url}/api"
         return url
 
     def start_worker(self) -> None:
         """What runs the flows; needs MLflow and Prefect."""
-        port = free_port()
-        extra = {"PREFECT_RUNNER_SERVER_PORT": str(port)}
-        argv = [sys.executable, "-m", "flows.worker", "--home", str(self.home)]
-        self._start("worker", argv, f"http://{HOST}:{port}", "/health", extra)
+        self._start_program(programs.worker(self.home, free_port()))
 
     def start_server(self, pairing: str, *options: str) -> str:
         """The speculative server that follows the alias `champion` of `pairing`. Gives its URL."""
@@ -248,6 +223,13 @@ class Stack:
         if code != 0:
             raise EndpointError(f"{name} {ending(code)}: its own words are above")
 
+    def record(self, name: str, pid: int) -> None:
+        """Note a child, so that the next start ends it where this process cannot."""
+        record(self.run / "children.json", name, pid)
+
+    def _start_program(self, program: programs.Program) -> str:
+        return self._start(program.name, program.argv, program.base, program.ready, program.extra)
+
     def _start(
         self,
         name: str,
@@ -264,18 +246,7 @@ class Stack:
         return base or ""
 
     def _recorded(self, name: str) -> Callable[[int], None]:
-        return lambda pid: record(self.run / "children.json", name, pid)
-
-
-def key_of(path: Path) -> str:
-    """The key that MLflow keeps its webhooks' secrets under: made once for a home, and nobody
-    else's to read."""
-    if not path.exists():
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        beside.touch(mode=0o600)
-        beside.write_text(base64.urlsafe_b64encode(os.urandom(32)).decode())
-        os.replace(beside, path)
-    return path.read_text().strip()
+        return lambda pid: self.record(name, pid)
 
 
 def past_proxies(environ: Mapping[str, str]) -> dict[str, str]:
