@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import threading
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +23,8 @@ from prefect.types.entrypoint import EntrypointType
 
 from flows.bounds import WORKER
 from flows.catalogue import HEAVY, LIGHT, flow_of
-from flows.runs import STARTED, crash_leftovers, drop_missed
+from flows.hurrying import hurry_looks
+from flows.runs import STARTED, crash_leftovers, drop_missed, start
 from flows.whose import deployment, tag
 
 WATCH_SECONDS = 60.0  # between two reconciles; whoever releases something hurries the next one
@@ -41,11 +43,24 @@ def main() -> None:
     crashed, missed = crash_leftovers(), drop_missed("watch")
     if crashed or missed:
         print(f"marked Crashed: {crashed or 'nothing'}; missed runs of watch: {missed}", flush=True)
-    every = {"watch": timedelta(seconds=arguments.watch_seconds)}
-    serve(
-        *(_deployment(flow_of(name), every.get(name)) for name in (*LIGHT, *HEAVY)),
-        limit=AT_ONCE,
+    ended = threading.Event()
+    hurrying = threading.Thread(
+        target=hurry_looks,
+        args=(arguments.home, lambda key: start("watch", {}, key)),
+        kwargs={"ended": ended},
+        name="hurrying",
+        daemon=True,
     )
+    hurrying.start()
+    every = {"watch": timedelta(seconds=arguments.watch_seconds)}
+    try:
+        serve(
+            *(_deployment(flow_of(name), every.get(name)) for name in (*LIGHT, *HEAVY)),
+            limit=AT_ONCE,
+        )
+    finally:
+        ended.set()
+        hurrying.join()
 
 
 def _deployment(flow: Flow[Any, Any], interval: timedelta | None = None) -> RunnerDeployment:
