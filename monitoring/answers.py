@@ -20,6 +20,7 @@ AHEAD_SECONDS = 300.0  # what two clocks may differ by
 MOST_NAME = 512  # characters of a pair, a drafter, a digest
 MOST_POSITIONS = 256  # of a draft
 MOST_COUNT = 10**9  # tokens of one request
+MOST_OPENED = 500  # brackets: deeper than Python's stack may not even be tried
 
 
 class AnswerError(ValueError):
@@ -46,10 +47,13 @@ class Served:
     drafter: str = ""
     release: str = ""  # digest
     started: float | None = None  # seconds since the epoch, when the process began
-    swaps: tuple[Swap, ...] = field(default=())
+    swaps: tuple[Swap, ...] = ()
+    running: int = 0  # requests
+    slots: int = 0  # that may run at once; 0: not told
+    parts: Mapping[str, str] = field(default_factory=dict)  # digests of the release's parts
 
 
-def read_served(text: bytes | str, *, now: float) -> Served:
+def read_served(text: bytes, *, now: float) -> Served:
     """`/admin/pair`. AnswerError where it is none; swaps that cannot be are passed over."""
     stored = _object(text)
     swaps = stored.get("swaps")
@@ -61,16 +65,19 @@ def read_served(text: bytes | str, *, now: float) -> Served:
         _word(stored.get("release")),
         None if started is None else _time(started),
         tuple(one for one in found if one is not None),
+        _number(stored.get("running")),
+        _number(stored.get("max_slots")),
+        _words(stored.get("parts")),
     )
 
 
-def read_line(line: bytes | str, *, now: float) -> tuple[float, Exchange]:
+def read_line(line: bytes, *, now: float) -> tuple[float, Exchange]:
     """An exchange and when it was logged. AnswerError when it is none, or none that can be."""
     stored = _object(line)
     try:
         exchange = Exchange.from_json(stored)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise AnswerError(f"no exchange ({error!r})") from error
+        raise AnswerError(f"no exchange ({type(error).__name__})") from error
     counts = exchange.counts
     judged, accepted = counts.judged_per_position, counts.accepted_per_position
     if len(judged) != len(accepted) or len(judged) > MOST_POSITIONS:
@@ -88,6 +95,14 @@ def read_line(line: bytes | str, *, now: float) -> tuple[float, Exchange]:
     if exchange.adapter is not None and not _word(exchange.adapter):
         raise AnswerError("an adapter's name that is none")
     _count(exchange.draft_len)
+    _count(exchange.prompt_tokens)
+    _count(exchange.running)
+    if not isinstance(exchange.engine, str) or len(exchange.engine) > MOST_NAME:
+        raise AnswerError("an engine that is none")
+    if exchange.pace is not None and not _word(exchange.pace):
+        raise AnswerError("a pace that is none")
+    if exchange.temperature is not None:
+        _time(exchange.temperature)
     logged = _time(stored.get("logged"))
     times = (exchange.started, exchange.queue_seconds)
     for seconds in (*times, exchange.prefill_seconds, exchange.decode_seconds):
@@ -100,13 +115,15 @@ def read_line(line: bytes | str, *, now: float) -> tuple[float, Exchange]:
     return logged, exchange
 
 
-def _object(text: bytes | str) -> Mapping[str, Any]:
+def _object(text: bytes) -> Mapping[str, Any]:
+    if text.count(b"[") + text.count(b"{") > MOST_OPENED:
+        raise AnswerError("an object that is nested deeper than ours")
     try:
         stored = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise AnswerError(f"got {text[:80]!r}, wanted a JSON object") from error
+        raise AnswerError(f"{len(text)} bytes that are no JSON object") from error
     if not isinstance(stored, dict):
-        raise AnswerError(f"got {text[:80]!r}, wanted a JSON object")
+        raise AnswerError(f"{len(text)} bytes that are no JSON object")
     return stored
 
 
@@ -122,6 +139,17 @@ def _swap(swap: object, *, now: float) -> Swap | None:
 
 def _word(value: object) -> str:
     return value if isinstance(value, str) and len(value) <= MOST_NAME else ""
+
+
+def _words(value: object) -> dict[str, str]:
+    """Names to words; what is none is left out."""
+    if not isinstance(value, dict) or len(value) > MOST_POSITIONS:
+        return {}
+    return {name: word for name in value if (word := _word(value[name])) and _word(name)}
+
+
+def _number(value: object) -> int:
+    return value if type(value) is int and 0 <= value <= MOST_COUNT else 0
 
 
 def _count(value: object) -> int:

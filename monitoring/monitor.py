@@ -1,7 +1,7 @@
-"""The loop that watches one server: polls it, writes the series, raises alarms into the outbox.
+"""The loop that watches the servers of a home: looks, writes the series, tells of alarms.
 
-Knows the order of things and the monitoring folder of a home; decides nothing itself (`watched.py`
-and `diagnosis.py` do) and delivers nothing (`flows` does).
+Knows the order of things and the monitoring folder of a home; decides nothing itself (`watched.py`,
+`diagnosis.py` and `alarms.py` do) and delivers nothing (`flows` does).
 """
 
 from __future__ import annotations
@@ -10,24 +10,30 @@ import fcntl
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-import httpx
-
-from monitoring.answers import AHEAD_SECONDS
-from monitoring.endpoint import Endpoint, log, on_this_machine
+from monitoring.alarms import Alarms
+from monitoring.answers import Served
+from monitoring.diagnosis import diagnose, diagnose_source
+from monitoring.exporting import Exporter, Figures, Shown
+from monitoring.facts import Finding, SourceFault
+from monitoring.increases import Increase
+from monitoring.notices import Notice, Phase
 from monitoring.outbox import Outbox
-from monitoring.scrape import Increases
 from monitoring.series import Entry, Mark, Throughput, append
+from monitoring.settings import Monitoring, Source
+from monitoring.sources import Looked, Sources, log
 from monitoring.state import load, save
 from monitoring.watched import Expected, Watched
 from monitoring.whole import sweep
+from speculation.records import pool
 
-EARLIER_SECONDS = 3600.0  # how far back a monitor without a past begins to read
+SAVE_EVERY_SECONDS = 10.0  # at most: the state of a thousand replicas is a megabyte or two
+UNKNOWN_SECONDS, UNKNOWN_REQUESTS = 600.0, 50  # of a pair that nobody knows, before it is told
 
 
 class MonitorRunningError(ValueError):
@@ -63,136 +69,244 @@ def nothing_expected(pair: str) -> Expected | None:
 
 
 def watch_server(
-    url: str,
+    url: str | None,
     home: Path,
     *,
     expected: Callable[[str], Expected | None] = nothing_expected,
-    every_seconds: float = 2.0,  # between polls
-    timeout_seconds: float = 10.0,  # for an answer to begin or go on
+    settings: Monitoring | None = None,
+    every_seconds: float = 2.0,  # between looks
+    timeout_seconds: float = 10.0,  # for one whole answer
     headers: Mapping[str, str] | None = None,  # the admin key, where one is set
+    tokens: Mapping[str, str] | None = None,  # bearer tokens by kind of source
+    code_version: str = "",
+    exporter: Exporter | None = None,
     clock: Callable[[], float] = time.time,
     sleep: Callable[[float], object] | None = None,  # None waits so that SIGTERM ends it at once
     stop: threading.Event | None = None,  # None ends on SIGTERM or SIGINT
 ) -> None:
-    """Watch the server at `url` until told to stop; everything seen is stored before it returns.
+    """Watch until told to stop; everything seen is stored before it returns.
 
-    `expected` is asked about a pair at every poll in which it is seen, and returns what is known of
-    it by then; it must be quick, and say None rather than raise. MonitorRunningError when another
-    monitor has this home; StateError when its stored state cannot be believed; OSError when the
-    home cannot be written.
+    What is watched is the server at `url` and the sources that the settings name. `expected` is
+    asked about a pair at every look in which it is seen, and returns what is known of it by then;
+    it must be quick, and say None rather than raise. MonitorRunningError when another monitor has
+    this home; StateError when its stored state cannot be believed; OSError when the home cannot be
+    written.
     """
+    found = settings or Monitoring()
+    named = dict(found.sources) if url is None else {"": Source(urls=(url,)), **found.sources}
     paths = Paths(Path(home))
     paths.folder.mkdir(parents=True, exist_ok=True)
-    with (
-        _alone(paths.folder),
-        _stopping(stop) as asked,
-        httpx.Client(
-            base_url=url,
-            timeout=timeout_seconds,
-            headers=dict(headers or {}),
-            trust_env=not on_this_machine(url),  # a proxy cannot reach a loopback address
-        ) as client,
-    ):
-        monitor = Monitor(Endpoint(client), paths, expected=expected, clock=clock)
-        while not asked.is_set():
-            monitor.poll()
-            (sleep or asked.wait)(every_seconds)
+    with _alone(paths.folder), _stopping(stop) as asked:
+        monitor = Monitor(
+            named,
+            paths,
+            expected=expected,
+            settings=found,
+            timeout_seconds=timeout_seconds,
+            headers=headers,
+            tokens=tokens,
+            code_version=code_version,
+            exporter=exporter,
+            clock=clock,
+        )
+        with monitor:
+            while not asked.is_set():
+                monitor.poll()
+                (sleep or asked.wait)(every_seconds)
 
 
 class Monitor:
-    """One server under watch. The verb is `poll`."""
+    """The servers of a home under watch. The verb is `poll`; `close` stores what is not yet."""
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        sources: Mapping[str, Source],
         paths: Paths,
         *,
-        expected: Callable[[str], Expected | None],
-        clock: Callable[[], float],
+        expected: Callable[[str], Expected | None] = nothing_expected,
+        settings: Monitoring | None = None,
+        timeout_seconds: float = 10.0,
+        headers: Mapping[str, str] | None = None,
+        tokens: Mapping[str, str] | None = None,
+        code_version: str = "",
+        exporter: Exporter | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._endpoint, self._paths, self._expected, self._clock = endpoint, paths, expected, clock
+        self._paths, self._expected, self._clock = paths, expected, clock
+        self._exporter, settings = exporter, settings or Monitoring()
+        paths.folder.mkdir(parents=True, exist_ok=True)
         sweep(paths.folder)
         self._state = load(paths.state)
+        self._alarms = Alarms(
+            settings.cooldown_minutes * 60, settings.renotify_hours * 3600, code_version
+        )
+        urls = [url for source in sources.values() for url in source.urls]
+        self._state.go_on(self._alarms, urls)
         self._outbox = Outbox(paths.outbox)
-        self._increases, self._looked = Increases(), 0.0
-        self._put: set[str] = set()
+        self._budget = settings.floor_budget
+        self._sources = Sources(
+            sources,
+            self._state.reached,
+            timeout_seconds=timeout_seconds,
+            headers=headers,
+            tokens=tokens,
+            clock=clock,
+        )
+        self._saved, self._unsaved = -SAVE_EVERY_SECONDS, False
+        self._pairings = {source.pairing for source in sources.values() if source.pairing}
+        self._strangers: dict[str, tuple[float, int]] = {}  # pairs nobody knows: since, requests
+
+    def __enter__(self) -> Monitor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._sources.close()
+        if self._unsaved:
+            self._save()
 
     def poll(self) -> None:
-        """Look once. Series, then state, then alarms: a kill in between repeats, never loses."""
-        entries: list[Entry] = [*self._pair(), *self._exchanges(), *self._metrics()]
+        """Look once. Series, then alarms, then state: a kill in between repeats, never loses."""
+        looked = self._sources.look()
+        entries: list[Entry] = [
+            *self._pairs(looked.served),
+            *self._requests(looked),
+            *throughputs(looked.increases),
+        ]
+        notices = self._tell(looked)
+        entries += [
+            Mark(one.alarm.since, "alarm", one.alarm.cause, one.alarm.pair)
+            for one in notices
+            if one.phase is Phase.RAISED
+        ]
         if entries:
             append(self._paths.series, entries)
-            save(self._state, self._paths.state)
-        for watched in self._state.watched:
-            for alarm in watched.active.values():
-                if alarm.id not in self._put and self._outbox.put(alarm):
-                    log.warning("%s: %s", alarm.cause, alarm.statement)
-                self._put.add(alarm.id)
+        for notice in notices:
+            if self._outbox.put(notice):
+                log.warning("%s %s: %s", notice.alarm.cause, notice.phase, notice.alarm.statement)
+        self._unsaved = self._unsaved or bool(entries or notices)
+        due = time.monotonic() - self._saved >= SAVE_EVERY_SECONDS
+        if notices or (self._unsaved and due):
+            self._save()
+        if self._exporter is not None:
+            self._exporter.show(self._shown(looked), notices)
 
-    def _pair(self) -> Iterator[Entry]:
+    def _pairs(self, served: Sequence[Served]) -> Iterator[Entry]:
         """What is served, and the swaps not yet marked."""
-        served = self._endpoint.pair()
-        if served is None:
-            return
-        if served.pair and served.drafter and served.release:
-            known = self._known(served.pair, served.drafter)
-            alarm = known.serving(served.release, at=self._clock())
-            if alarm is not None:
-                yield Mark(alarm.since, "alarm", alarm.cause, served.pair)
-        for swap in served.swaps:
-            if swap.at > self._state.swap_marked:
-                self._state.swap_marked = swap.at
-                yield Mark(swap.at, "swap", swap.pair, swap.pair)
+        marked = self._state.swap_marked
+        for one in served:
+            if one.pair and one.drafter and one.release:
+                known = self._known(one.pair, one.drafter)
+                known.looked(running=one.running, slots=one.slots, parts=one.parts)
+                known.serving(one.release, at=self._clock())
+            for swap in one.swaps:
+                if swap.at > marked:
+                    self._state.swap_marked = max(self._state.swap_marked, swap.at)
+                    yield Mark(swap.at, "swap", swap.pair, swap.pair)
 
-    def _exchanges(self) -> Iterator[Entry]:
-        """Requests that ended since the last poll, through the detectors."""
+    def _requests(self, looked: Looked) -> Iterator[Entry]:
+        """Requests that ended since the last look, through the detectors."""
         fresh: dict[tuple[str, str], Watched] = {}
-        now = self._clock()
-        if self._state.cursor > now + AHEAD_SECONDS:  # as a monitor stored it that believed it
-            self._state.cursor = now
-        since = self._state.cursor or max(0.0, now - EARLIER_SECONDS)
-        for logged, exchange in self._endpoint.exchanges(since):
-            if logged <= self._state.cursor:
-                continue
-            self._state.cursor = logged
+        for exchange in looked.exchanges:
             key = (exchange.pair, exchange.drafter)
             if key not in fresh:
                 fresh[key] = self._known(*key)
-            alarm = fresh[key].update(exchange)
-            if alarm is not None:
-                yield Mark(alarm.since, "alarm", alarm.cause, alarm.pair)
+            fresh[key].update(exchange)
         for watched in fresh.values():
             yield watched.point()
 
-    def _metrics(self) -> Iterator[Entry]:
-        """What the server's own counters did since the last look at them."""
-        first = self._increases.last is None
-        scrape = self._endpoint.metrics(at=self._clock())
-        if scrape is None:
-            return
-        moved = self._increases.update(scrape)
-        now = time.monotonic()  # the clock may go back or jump between two looks
-        seconds, self._looked = now - self._looked, now
-        if first or seconds <= 0:
-            return
-        for (pair, drafter), increase in moved.items():
-            yield Throughput(
-                scrape.at,
-                pair,
-                drafter,
-                seconds,
-                sum(increase.requests.values()),
-                increase.requests.get("error", 0),
-                increase.counts.acceptance,
-                increase.counts.emitted / seconds,
-            )
+    def _tell(self, looked: Looked) -> list[Notice]:
+        """What holds now, and what of it is to be told."""
+        at = self._clock()
+        findings: list[Finding] = []
+        for watched in self._state.watched:
+            if watched.alarming:
+                findings += diagnose(watched.facts(at))
+        faults = [*looked.faults, *self._unknown(at)]
+        findings += [diagnose_source(fault) for fault in faults]
+        seen = {f"{one.pair}|{one.drafter}": one.seen for one in self._state.watched}
+        served = {one.pair for one in looked.served} | {one.pair for one in looked.exchanges}
+        notices = self._alarms.update(findings, at=at, seen=seen, served=served or None)
+        self._state.alarms = self._alarms.to_json()
+        return notices
+
+    def _unknown(self, at: float) -> Iterator[SourceFault]:
+        """Pairs that a pairing's servers serve and its registry does not know."""
+        for pair, (since, requests) in self._strangers.items():
+            if at - since >= UNKNOWN_SECONDS and requests >= UNKNOWN_REQUESTS:
+                what = f"{requests} requests were served by pair {pair}, which nobody registered"
+                yield SourceFault(pair, "unknown_pair", since, what, pair)
 
     def _known(self, pair: str, drafter: str) -> Watched:
         watched = self._state.of(pair, drafter)
+        watched.judges.burn.budget = self._budget
         expected = self._expected(pair)
         if expected is not None:
             watched.expect(expected)
+            self._strangers.pop(pair, None)
+        elif self._pairings:
+            since, _ = self._strangers.get(pair, (self._clock(), 0))
+            self._strangers[pair] = (since, watched.seen)
         return watched
+
+    def _save(self) -> None:
+        save(self._state, self._paths.state)
+        self._saved, self._unsaved = time.monotonic(), False
+
+    def _shown(self, looked: Looked) -> Shown:
+        silent = {one.source for one in looked.faults if one.kind == "source_silent"}
+        replicas = self._state.reached.replicas
+        return Shown(
+            self._clock(),
+            self._alarms.open(),
+            [one for watched in self._state.watched for one in figures(watched)],
+            {url: url not in silent for url in replicas},
+        )
+
+
+def throughputs(increases: Sequence[Increase]) -> Iterator[Throughput]:
+    """What the servers' own counters did between two looks, by pair and drafter: replicas and
+    adapters are added up."""
+    apart: dict[tuple[str, str], list[Increase]] = {}
+    for one in increases:
+        apart.setdefault((one.pair, one.drafter), []).append(one)
+    for (pair, drafter), each in apart.items():
+        counts = pool([one.counts for one in each])
+        seconds = max(one.seconds for one in each)
+        if seconds <= 0:
+            continue
+        yield Throughput(
+            max(one.at for one in each),
+            pair,
+            drafter,
+            seconds,
+            sum(sum(one.requests.values()) for one in each),
+            sum(one.requests.get("error", 0) for one in each),
+            counts.acceptance,
+            counts.emitted / seconds,
+        )
+
+
+def figures(watched: Watched) -> Iterator[Figures]:
+    """A pair as the monitor's own metrics show it, then its slices."""
+    if not watched.kept:
+        return
+    facts = watched.facts(watched.kept[-1].at)
+    yield Figures(
+        watched.pair,
+        watched.drafter,
+        "",
+        facts.recent,
+        None if facts.baseline is None else facts.baseline.estimate,
+        None if facts.forwards_per_request is None else facts.forwards_per_request.estimate,
+        watched.seen,
+        sum(watched.judges.burn.below),
+    )
+    for one in facts.slices:
+        usual = None if one.expected is None else one.expected.estimate
+        yield Figures(watched.pair, watched.drafter, one.name, one.recent, usual)
 
 
 @contextmanager

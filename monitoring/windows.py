@@ -7,10 +7,12 @@ alarms. Tokens of one request are correlated, so the unit of every interval is t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
+from monitoring.slices import cell_of, slices_of
 from speculation.records import Counts, Exchange, Interval, pool
 
 CONFIDENCE = 0.95
@@ -25,6 +27,10 @@ class Served:
     counts: Counts
     busy_seconds: float  # prefill and decode
     finished: bool  # ended by itself, so its forwards are those of a whole request
+    cell: str = ""  # what kind of request it was, as `slices.cell_of` names it
+    queue_seconds: float = 0.0
+    pace: str | None = None  # its drafter's state when it ended, where K adapts
+    running: int = 0  # requests in the engine then
 
     @classmethod
     def of(cls, exchange: Exchange) -> Served:
@@ -34,7 +40,15 @@ class Served:
             exchange.counts,
             busy,
             exchange.outcome in FINISHED,
+            cell_of(slices_of(exchange)),
+            exchange.queue_seconds,
+            exchange.pace,
+            exchange.running,
         )
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Served:
+        return cls(**{**stored, "counts": Counts.from_json(stored["counts"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +142,21 @@ def ratio_interval(
         for numerator, denominator in zip(numerators, denominators, strict=True)
     ]
     return _bounded(estimate, influences, ceiling=ceiling)
+
+
+def mean_interval(values: Sequence[float]) -> Interval | None:
+    """A mean with its 95 % interval by Student's t; None of fewer than two.
+
+    >>> str(mean_interval([-0.1, 0.1, 0.0]))
+    '0.000 [-0.241, 0.241] (n=3)'
+    """
+    n = len(values)
+    if n < 2:
+        return None
+    mean = sum(values) / n
+    spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
+    half = t_quantile((1 + CONFIDENCE) / 2, n - 1) * spread / math.sqrt(n)
+    return Interval(mean, mean - half, mean + half, n)
 
 
 def _bounded(estimate: float, influences: Sequence[float], *, ceiling: float) -> Interval:

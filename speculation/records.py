@@ -126,6 +126,10 @@ class Exchange:
     outcome: str  # "stop", "length", "cancelled", "deadline", "error"
     adapter: str | None = None  # the LoRA adapter that it asked for; counts are kept apart by it
     adaptive: bool = False  # its rounds drafted what paid, and not `draft_len`
+    engine: str = ""  # name and version of what served it
+    temperature: float | None = None  # it was sampled at
+    pace: str | None = None  # its drafter's state when it ended, where K adapts
+    running: int = 0  # requests in the engine when it ended, this one among them
     prompt_ids: tuple[int, ...] | None = None
     completion_ids: tuple[int, ...] | None = None
 

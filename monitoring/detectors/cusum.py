@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 ALLOWANCE = 0.05  # falls up to this much are no news; alpha-hat units
 SLACK = 0.02  # how far a healthy stream may lie below its baseline: a daily wave, a change of K
-RUN_LENGTH = 1e7  # whole requests between two false alarms, as far as the formula holds
+RUN_LENGTH = 1e8  # whole requests between two false alarms, as far as the formula holds
 NARROWEST, WIDEST = 0.08, 0.30  # spreads of a request's deviation that are believed
 
 
@@ -68,7 +68,7 @@ def threshold_for(
     d = (allowance - slack) / spread and b = h / spread + 1.166 (Sequential Analysis, 1985, ch. 2),
     solved for h. Requests of text that go together more spread more, and are given more room.
 
-    >>> [round(threshold_for(spread), 2) for spread in (0.1267, 0.1620, 0.2160)]
+    >>> [round(threshold_for(s, run_length=1e7), 2) for s in (0.1267, 0.1620, 0.2160)]
     [3.58, 5.69, 9.75]
     """
     spread = min(max(spread, NARROWEST), WIDEST)

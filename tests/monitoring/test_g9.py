@@ -8,14 +8,17 @@ fast tests run a few streams, the slow ones all forty.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from statistics import median
 
 import numpy as np
 import pytest
 
 from monitoring.baselines import LEARN_AT
+from monitoring.diagnosis import diagnose
+from monitoring.facts import Finding
 from monitoring.watched import Watched
-from speculation.records import Alarm, Counts, Exchange
+from speculation.records import Counts, Exchange
 from tests.monitoring.streams import HEAD, HEALTHY, Shift, stream
 
 LEARNT = LEARN_AT[0]
@@ -29,13 +32,15 @@ def exchange(number: int, counts: Counts, draft_len: int = 4) -> Exchange:
     )
 
 
-def first_alarm(requests: list[Counts], *, after: int = 0) -> tuple[int, Alarm] | None:
-    """How many requests after the first `after`, and the alarm."""
+def first_alarm(
+    requests: Iterable[Counts | Exchange], *, after: int = 0
+) -> tuple[int, Finding] | None:
+    """How many requests after the first `after`, and the finding."""
     watched = Watched("p-1", "head")
-    for number, counts in enumerate(requests, start=1):
-        alarm = watched.update(exchange(number, counts))
-        if alarm is not None:
-            return number - after, alarm
+    for number, one in enumerate(requests, start=1):
+        served = one if isinstance(one, Exchange) else exchange(number, one)
+        if watched.update(served) and (found := diagnose(watched.facts(float(number)))):
+            return number - after, found[0]
     return None
 
 

@@ -12,11 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from monitoring.baselines import LEARN_AT, Baseline
-from monitoring.endpoint import MOST_BYTES, Endpoint
 from monitoring.monitor import (
     Monitor,
     MonitorRunningError,
@@ -26,6 +24,8 @@ from monitoring.monitor import (
 )
 from monitoring.outbox import Outbox
 from monitoring.series import Mark, Point, Throughput, read_series
+from monitoring.settings import Source
+from monitoring.sources import Reached, Replica
 from monitoring.state import State, StateError, load, save
 from monitoring.watched import Expected
 from speculation.records import Interval
@@ -53,13 +53,30 @@ def paths(tmp_path: Path) -> Paths:
 @pytest.fixture
 def watch(server: SmallServer, paths: Paths) -> Iterator[Callable[..., Monitor]]:
     """Starts a monitor over what the last one left."""
-    paths.folder.mkdir(parents=True)
-    with httpx.Client(base_url=server.url, timeout=5) as client:
+    monitors: list[Monitor] = []
 
-        def started(expected: Callable[[str], Expected | None] = nothing_expected) -> Monitor:
-            return Monitor(Endpoint(client), paths, expected=expected, clock=time.time)
+    def started(
+        expected: Callable[[str], Expected | None] = nothing_expected,
+        clock: Callable[[], float] = time.time,
+    ) -> Monitor:
+        for monitor in monitors:
+            monitor.close()
+        monitors[:] = [over(server, paths, expected=expected, clock=clock)]
+        return monitors[0]
 
-        yield started
+    yield started
+    for monitor in monitors:
+        monitor.close()
+
+
+def over(
+    server: SmallServer,
+    paths: Paths,
+    *,
+    expected: Callable[[str], Expected | None] = nothing_expected,
+    clock: Callable[[], float] = time.time,
+) -> Monitor:
+    return Monitor({"": Source(urls=(server.url,))}, paths, expected=expected, clock=clock)
 
 
 def points(paths: Paths) -> list[Point]:
@@ -126,7 +143,7 @@ def test_a_server_that_is_down_is_waited_for_and_nothing_is_taken_twice(
     server.stop()
     for _ in range(3):
         monitor.poll()
-    assert len([r for r in caplog.records if "no answer" in r.message]) == 3  # one a path
+    assert len([r for r in caplog.records if "no answer" in r.message]) == 1
     server.start()  # its counters start from nothing; its log is there
     server.serve(stream(10, seed=2))
     monitor.poll()
@@ -170,6 +187,7 @@ def test_what_is_known_of_a_pair_later_is_taken_then(
     known.append(REPORTED)
     server.serve(stream(1, seed=2))
     monitor.poll()
+    monitor.close()
     stored = load(paths.state)
     assert stored.of("p-1", "head").baseline == REPORTED.baseline
 
@@ -203,7 +221,7 @@ def test_nonsense_is_survived_and_is_no_alarm(
     monitor.poll()
     server.broken = None
     monitor.poll()
-    assert causes(paths) == []
+    assert set(causes(paths)) <= {"source_faulty"}
     assert [point.requests for point in points(paths)] == [30]
 
 
@@ -247,8 +265,10 @@ def test_exchanges_that_cannot_be_are_passed_over(
     monitor.poll()
     monitor.poll()
     assert [point.requests for point in points(paths)] == [3]
-    assert load(paths.state).cursor < late
+    monitor.close()
+    assert load(paths.state).reached.replicas[server.url].cursor < late
     assert len([r for r in caplog.records if "passed over" in r.message]) == 1
+    assert causes(paths) == ["source_faulty"]
 
 
 def test_a_request_of_the_future_does_not_blind_the_monitor(
@@ -275,7 +295,8 @@ def test_a_stored_cursor_of_the_future_is_not_believed(
     server: SmallServer, paths: Paths, watch: Callable[..., Monitor]
 ) -> None:
     paths.folder.mkdir(parents=True, exist_ok=True)
-    save(State(cursor=time.time() + 86_400.0), paths.state)
+    far = Reached({server.url: Replica(time.time() + 86_400.0)})
+    save(State(far), paths.state)
     monitor = watch()
     monitor.poll()
     server.serve(stream(2, seed=2))
@@ -283,46 +304,19 @@ def test_a_stored_cursor_of_the_future_is_not_believed(
     assert [point.requests for point in points(paths)] == [2]
 
 
-def test_a_clock_that_goes_back_loses_no_requests_that_were_counted(
-    server: SmallServer, paths: Paths
+def test_a_clock_that_goes_back_is_named_and_loses_no_requests(
+    server: SmallServer, paths: Paths, watch: Callable[..., Monitor]
 ) -> None:
-    paths.folder.mkdir(parents=True)
     now = [time.time()]
-    with httpx.Client(base_url=server.url) as client:
-        monitor = Monitor(Endpoint(client), paths, expected=nothing_expected, clock=lambda: now[0])
-        server.serve(stream(1, seed=1))
-        monitor.poll()
-        now[0] -= 100.0
-        server.serve(stream(4, seed=2))
-        monitor.poll()
+    monitor = watch(clock=lambda: now[0])
+    server.serve(stream(1, seed=1))
+    monitor.poll()
+    now[0] -= 100.0
+    server.serve(stream(4, seed=2))
+    monitor.poll()
     (seen,) = [e for e in read_series(paths.series) if isinstance(e, Throughput)]
     assert seen.requests == 4
-
-
-@pytest.mark.parametrize("kind", ["endless", "dripping", "packed"])
-def test_an_answer_without_end_is_cut_off(kind: str) -> None:
-    class Answer(httpx.SyncByteStream):
-        def __init__(self) -> None:
-            self.sent = 0
-
-        def __iter__(self) -> Iterator[bytes]:
-            for _ in range(10_000):
-                chunk = b"#" if kind == "dripping" else b"#" * 2**16
-                self.sent += len(chunk)
-                if kind == "dripping":
-                    time.sleep(0.01)
-                yield chunk
-
-    answer = Answer()
-    headers = {"Content-Encoding": "gzip"} if kind == "packed" else {}
-    transport = httpx.MockTransport(
-        lambda request: httpx.Response(200, stream=answer, headers=headers)
-    )
-    with httpx.Client(base_url="http://somewhere", transport=transport) as client:
-        endpoint = Endpoint(client, seconds=0.05 if kind == "dripping" else 30.0)
-        assert endpoint.metrics(at=0.0) is None
-        assert endpoint.pair() is None
-    assert answer.sent <= 2 * (MOST_BYTES + 2**17)
+    assert causes(paths) == ["clock_back"]
 
 
 def test_a_source_that_alternates_is_not_logged_at_each_poll(
@@ -336,7 +330,8 @@ def test_a_source_that_alternates_is_not_logged_at_each_poll(
         server.broken = b"nonsense %d" % number if number % 2 else None
         monitor.poll()
     told = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert len(told) == 2  # one a path; as a metrics page it is empty of ours
+    assert len([what for what in told if what.startswith("source_faulty raised")]) == 1
+    assert len(told) == 1
 
 
 def test_a_second_monitor_for_one_home_is_refused(server: SmallServer, paths: Paths) -> None:
@@ -416,8 +411,8 @@ def test_killed_at_any_moment_it_loses_nothing_and_alarms_once(
                 time.sleep(seconds / share)
             process.kill()
     server.serve(requests[len(dice) * share :])
-    with httpx.Client(base_url=server.url) as client:
-        Monitor(Endpoint(client), paths, expected=nothing_expected, clock=time.time).poll()
+    with over(server, paths) as monitor:
+        monitor.poll()
     stored = load(paths.state).of("p-1", "head")
     assert [one.counts for one in stored.kept] == requests[-len(stored.kept) :]
     assert causes(paths) == ["dead_draft"]

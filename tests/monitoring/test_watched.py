@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from monitoring.baselines import LEARN_AT, Baseline
+from monitoring.diagnosis import diagnose
+from monitoring.facts import Finding
 from monitoring.watched import KEPT, WINDOW, Expected, Watched
-from speculation.records import Alarm, Counts, Exchange, Interval
+from speculation.records import Counts, Exchange, Interval
 from tests.monitoring.streams import HEALTHY, stream
 
 FIRST_REQUESTS = LEARN_AT[0]
@@ -38,9 +40,15 @@ def exchange(number: int, counts: Counts, *, release: str = OLD) -> Exchange:
     )
 
 
-def feed(watched: Watched, requests: list[Counts], *, start: int = 0) -> list[Alarm]:
-    found = (watched.update(exchange(start + n, counts)) for n, counts in enumerate(requests))
-    return [alarm for alarm in found if alarm is not None]
+def feed(watched: Watched, requests: list[Counts], *, start: int = 0) -> list[Finding]:
+    """Each matter once while it lasts, as it was when it was found."""
+    found, open_now = list[Finding](), set[str]()
+    for number, counts in enumerate(requests, start):
+        alarming = watched.update(exchange(number, counts))
+        now = diagnose(watched.facts(float(number))) if alarming else []
+        found += [one for one in now if one.key not in open_now]
+        open_now = {one.key for one in now}
+    return found
 
 
 def test_without_a_report_the_first_healthy_requests_are_the_baseline() -> None:
@@ -67,10 +75,10 @@ def test_a_reported_baseline_replaces_a_learnt_one_once_and_is_then_kept() -> No
     watched.expect(Expected(OLD, REPORTED))
     assert watched.baseline == REPORTED
     feed(watched, stream(20, seed=2, shift=-0.2))
-    level = watched.cusum.level
+    level = watched.judges.cusum.level
     assert level > 0
     watched.expect(Expected(OLD, REPORTED))
-    assert watched.cusum.level == level  # asked at every poll: it must not start over
+    assert watched.judges.cusum.level == level  # asked at every poll: it must not start over
 
 
 def test_a_baseline_of_the_pairs_draft_does_not_judge_the_drafter_it_fell_back_to() -> None:
@@ -83,7 +91,7 @@ def test_a_baseline_of_the_pairs_draft_does_not_judge_the_drafter_it_fell_back_t
 def test_a_wide_baseline_widens_the_allowance() -> None:
     watched = Watched("p-1", "head")
     watched.expect(Expected(OLD, Baseline(Interval(0.69, 0.62, 0.76, 40))))
-    assert watched.cusum.allowance == pytest.approx(0.05 + 0.07 - 0.01)
+    assert watched.judges.cusum.allowance == pytest.approx(0.05 + 0.07 - 0.01)
 
 
 def test_a_dead_draft_is_one_alarm_of_its_own_cause_and_no_drift() -> None:
@@ -101,7 +109,7 @@ def test_a_draft_dead_from_the_start_is_seen_and_never_becomes_the_baseline() ->
     alarms = feed(watched, stream(FIRST_REQUESTS + 50, seed=1, shift=DEAD))
     assert [alarm.cause for alarm in alarms] == ["dead_draft"]
     assert watched.baseline is None
-    assert watched.first == []
+    assert watched.learning.first == []
 
 
 def test_ngram_that_accepts_little_from_the_start_is_not_dead() -> None:
@@ -113,12 +121,12 @@ def test_a_draft_that_comes_back_ends_its_alarm_and_may_die_anew() -> None:
     watched = Watched("p-1", "head")
     healthy, dead = stream(FIRST_REQUESTS, seed=1), stream(50, seed=2, shift=DEAD)
     alarms = feed(watched, healthy + dead)
-    assert set(watched.active) == {"dead_draft"}
-    alarms += feed(watched, stream(300, seed=3), start=250)
-    assert watched.active == {}
+    assert watched.facts(0.0).dead is not None
+    assert feed(watched, stream(300, seed=3), start=250)[1:] == []  # the one that is still on
+    assert watched.facts(0.0).dead is None
     alarms += feed(watched, dead, start=550)
-    assert [alarm.cause for alarm in alarms] == ["dead_draft", "dead_draft"]
-    assert alarms[0].id != alarms[1].id
+    assert [one.cause for one in alarms if one.cause != "slow_service"] == ["dead_draft"] * 2
+    assert alarms[0].since != alarms[-1].since
 
 
 def test_another_release_is_alarmed_once_while_it_lasts() -> None:
@@ -126,33 +134,31 @@ def test_another_release_is_alarmed_once_while_it_lasts() -> None:
     watched.expect(Expected(OLD))
     counts = stream(30, seed=1)
     assert feed(watched, counts[:10]) == []
-    found = [watched.update(exchange(10 + n, one, release=NEW)) for n, one in enumerate(counts)]
-    assert found[0] is not None
-    assert found[0].cause == "release_mismatch"
-    assert found[1:] == [None] * 29
+    assert watched.update(exchange(10, counts[10], release=NEW))
+    (found,) = diagnose(watched.facts(11.0))
+    assert (found.cause, found.since) == ("release_mismatch", 10.5)
+    assert not watched.update(exchange(11, counts[11]))
 
 
 def test_another_release_is_seen_without_any_traffic() -> None:
     watched = Watched("p-1", "head")
     watched.expect(Expected(OLD))
-    assert watched.serving(OLD, at=1.0) is None
-    alarm = watched.serving(NEW, at=2.0)
-    assert alarm is not None
-    assert (alarm.cause, alarm.since) == ("release_mismatch", 2.0)
+    assert not watched.serving(OLD, at=1.0)
+    assert watched.serving(NEW, at=2.0)
+    (found,) = diagnose(watched.facts(3.0))
+    assert (found.cause, found.since) == ("release_mismatch", 2.0)
 
 
 def test_stored_and_gone_on_from_it_gives_the_same_alarms() -> None:
     requests = stream(FIRST_REQUESTS, seed=1) + stream(300, seed=2, shift=-0.15)
     through, stored = Watched("p-1", "head"), Watched("p-1", "head")
     expected = feed(through, requests)
-    found = []
     for number, counts in enumerate(requests):
-        if number % 7 == 0:
+        if number % 17 == 0:
             stored = Watched.from_json(json.loads(json.dumps(stored.to_json())))
-        alarm = stored.update(exchange(number, counts))
-        found += [alarm] if alarm else []
-    assert found == expected
-    assert [alarm.cause for alarm in found] == ["drift"]
+        stored.update(exchange(number, counts))
+    assert [one.cause for one in expected] == ["drift"]
+    assert diagnose(stored.facts(500.0)) == diagnose(through.facts(500.0))
     assert stored.to_json() == through.to_json()
 
 
