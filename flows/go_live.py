@@ -14,6 +14,7 @@ from flows import standing_in
 from flows.bounds import end_with_worker
 from flows.line import configured, work_folder
 from flows.retrain import evaluate, gate, register, step
+from flows.rivals import rivals
 from flows.steps import alone, once
 
 WAIT_SECONDS = 600.0  # for a retrain that computes: a release that goes live at once has no more
@@ -45,6 +46,7 @@ def go_live(pairing: str, release: str, why: str) -> dict[str, Any]:
         "stand_in",
         {"release": release, "kind": kind},
         lambda: standing_in.stand_in(settings, pairing, release, kind, told),
+        lasting=lambda told: told["promoted"],
     )
     return _shown(pairing, outcome)
 
@@ -81,7 +83,7 @@ def begin(pairing: str, release: str, work: Path) -> dict[str, Any]:
     return once(
         work,
         "begin",
-        {"release": release},
+        {"release": release, **rivals(settings, pairing, release, work, "begin")},
         lambda: standing_in.begin(settings, line, pairing, release, work),
     )
 

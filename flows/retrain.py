@@ -19,7 +19,10 @@ from flows.bounds import end_with_worker
 from flows.line import configured, work_folder
 from flows.pictures import curves_picture, show_picture, show_pictures
 from flows.progress import reporting
+from flows.rivals import rivals
 from flows.steps import alone, digest, file_digest, once
+from flows.superseded import outcome as ended
+from flows.superseded import superseded
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,14 +45,21 @@ def step(*, hours: float) -> Callable[[Callable[P, R]], Task[P, R]]:
 
 
 @flow(name="retrain")
-def retrain(pairing: str, release: str, cause: str = "release") -> dict[str, Any]:
+def retrain(
+    pairing: str, release: str, cause: str = "release", by_hand: bool = False
+) -> dict[str, Any]:
     """Make, judge and register the pair of `pairing` for the release with that digest.
 
-    `cause` is "release" or the id of an alarm. Asked again, it gives what it gave.
+    `cause` is "release" or the id of an alarm. Asked again, it gives what it gave. It ends where a
+    newer release came, unless it is a person who wants it.
     """
     end_with_worker()
     logger = get_run_logger()
     settings, _ = configured(pairing)
+
+    def overtaken(plan: dict[str, Any]) -> str:
+        return "" if by_hand else superseded(settings, pairing, plan)
+
     work = work_folder(settings.home, pairing, release, cause)
     with alone(
         settings.home / "work" / "lock",
@@ -58,8 +68,14 @@ def retrain(pairing: str, release: str, cause: str = "release") -> dict[str, Any
         plan = look(pairing, release, work)
         draft = plan["draft"]
         if draft is None:
+            if why := overtaken(plan):
+                return left(pairing, why)
             answers = regenerate(pairing, work, plan)
+            if why := overtaken(plan):
+                return left(pairing, why)
             draft = distil(pairing, work, plan, answers)["draft"]
+        if why := overtaken(plan):
+            return left(pairing, why)
         measured = evaluate(pairing, work, plan, draft)
         judged = gate(pairing, work, measured)
         version = register(pairing, work, plan, draft, measured, judged)
@@ -76,7 +92,10 @@ def look(pairing: str, release: str, work: Path) -> dict[str, Any]:
     plan = once(
         work,
         "look",
-        {"release": release, "initial_draft": line.initial_draft, "draft": line.draft},
+        {
+            **{"release": release, "initial_draft": line.initial_draft, "draft": line.draft},
+            **rivals(settings, pairing, release, work, "look"),
+        },
         lambda: making.look(settings, line, pairing, release, work, report),
     )
     create_markdown_artifact(
@@ -201,20 +220,30 @@ def settle(
     phase: str,
     measured: dict[str, Any],
 ) -> dict[str, Any]:
-    """Promoted, or left as it is with the reason."""
+    """Promoted, or left as it is with the reason.
+
+    That a pair which passed is left follows from how things are just then: it is not marked.
+    """
     settings, _ = configured(pairing)
     outcome = once(
         work,
         "settle",
         {"version": version},
         lambda: keeping.settle(settings, pairing, plan, version, phase),
-        lasting=lambda _: whole(measured),
+        lasting=lambda told: whole(measured) and (told["promoted"] or phase != "PASS"),
     )
     if not whole(measured):
         ended = f"{outcome['statement']}, since measuring ended early: {measured['incomplete']}"
         outcome = {**outcome, "statement": ended}
     create_markdown_artifact(f"**{pairing}**: {outcome['statement']}.", key="outcome")
     return outcome
+
+
+def left(pairing: str, why: str) -> dict[str, Any]:
+    """The end of a retrain that nobody wants any more."""
+    get_run_logger().info(why)
+    create_markdown_artifact(f"**{pairing}**: {why}.", key="outcome")
+    return ended(why)
 
 
 def whole(measured: Mapping[str, Any]) -> bool:

@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     pairing, release, out = argv[1], argv[2], Path(argv[3])
     signal.signal(signal.SIGTERM, _end)
     try:
-        outcome = retrain(pairing, release)
+        outcome = retrain(pairing, release, by_hand=True)
     except ValueError as error:
         write_json(out, {"error": str(error), "fault": False})
         return 2

@@ -70,7 +70,7 @@ def scripted(
 ) -> None:
     """Every step gives what GIVES says; each of `breaks` is refused the first time."""
     for name, given in {**GIVES, "look": plan}.items():
-        module = keeping if name in ("register", "settle") else making
+        place = keeping if name in ("register", "settle") else making
 
         def step(*_: Any, name: str = name, given: dict[str, Any] = given) -> dict[str, Any]:
             calls[name] += 1
@@ -79,8 +79,10 @@ def scripted(
                 raise ValueError(f"{name} is cut short")
             return given
 
-        monkeypatch.setattr(module, name, step)
+        monkeypatch.setattr(place, name, step)
     monkeypatch.setattr(keeping, "assemble", lambda *_: Path("/pair"))
+    monkeypatch.setattr(module, "rivals", lambda *_: {"champion": 1, "parent": 1})
+    monkeypatch.setattr(module, "superseded", lambda *_: "")
 
 
 def artifacts(run: UUID | None) -> dict[str, Any]:
@@ -142,6 +144,39 @@ def test_a_measurement_that_stays_cut_short_is_an_inconclusive_pair_and_measured
     assert (calls["measure_pair"], calls["register"], calls["distil_draft"]) == (4, 2, 1)
     assert retrain("line", RELEASE)["promoted"]
     assert calls["measure_pair"] == 4
+
+
+def test_what_a_newer_release_supersedes_ends_between_two_steps_and_says_so(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+    scripted(monkeypatch, calls, breaks=set(), plan=PLAN)
+    told = "release 2 came meanwhile"
+    monkeypatch.setattr(module, "superseded", lambda *_: told if calls["distil_draft"] else "")
+    state = retrain("line", RELEASE, return_state=True)
+    outcome = state.result()
+    assert isinstance(outcome, dict)
+    assert (outcome["phase"], outcome["promoted"]) == ("SUPERSEDED", False)
+    assert calls == {"look": 1, "regenerate_answers": 1, "distil_draft": 1}
+    shown = artifacts(state.state_details.flow_run_id)
+    assert str(shown["outcome"].data) == "**line**: release 2 came meanwhile."
+    assert retrain("line", RELEASE, by_hand=True)["promoted"], "a person may want it all the same"
+
+
+def test_a_no_that_followed_from_how_things_were_is_asked_again(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+    scripted(monkeypatch, calls, breaks=set(), plan=PLAN)
+    left = {**GIVES["settle"], "promoted": False, "statement": "v1 is left: users stay"}
+    monkeypatch.setattr(keeping, "settle", lambda *_: left)
+    assert not retrain("line", RELEASE)["promoted"]
+    monkeypatch.setattr(keeping, "settle", lambda *_: GIVES["settle"])
+    assert retrain("line", RELEASE)["promoted"], "the pin was lifted since"
+    assert calls["look"] == calls["measure_pair"] == 1
+    monkeypatch.setattr(module, "rivals", lambda *_: {"champion": 2, "parent": 2})
+    retrain("line", RELEASE)
+    assert calls["look"] == 2, "with another champion it is another plan"
 
 
 def test_a_draft_that_is_there_already_is_not_trained(
