@@ -12,20 +12,15 @@ import argparse
 import os
 import threading
 import time
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from prefect import serve
-from prefect.deployments.runner import RunnerDeployment
-from prefect.flows import Flow
-from prefect.types.entrypoint import EntrypointType
 
 from flows.bounds import WORKER
-from flows.catalogue import HEAVY, LIGHT, flow_of
+from flows.deployments import deployments, remove_gone
 from flows.hurrying import hurry_looks
+from flows.line import settings
 from flows.runs import STARTED, crash_leftovers, drop_missed, start
-from flows.whose import deployment, tag
 
 WATCH_SECONDS = 60.0  # between two reconciles; whoever releases something hurries the next one
 AT_ONCE = 9  # flow runs side by side: one of them heavy, the light ones are over soon
@@ -40,9 +35,12 @@ def main() -> None:
     os.environ[STARTED] = str(time.time())
     os.environ[WORKER] = str(os.getpid())
 
-    crashed, missed = crash_leftovers(), drop_missed("watch")
+    crashed, missed = crash_leftovers(), drop_missed("watch", "refresh")
     if crashed or missed:
-        print(f"marked Crashed: {crashed or 'nothing'}; missed runs of watch: {missed}", flush=True)
+        print(
+            f"marked Crashed: {crashed or 'nothing'}; missed runs by the clock: {missed}",
+            flush=True,
+        )
     ended = threading.Event()
     hurrying = threading.Thread(
         target=hurry_looks,
@@ -52,28 +50,14 @@ def main() -> None:
         daemon=True,
     )
     hurrying.start()
-    every = {"watch": timedelta(seconds=arguments.watch_seconds)}
+    made = deployments(settings(), arguments.watch_seconds)
+    if gone := remove_gone(made):
+        print(f"deployments that the configuration no longer has: {gone}", flush=True)
     try:
-        serve(
-            *(_deployment(flow_of(name), every.get(name)) for name in (*LIGHT, *HEAVY)),
-            limit=AT_ONCE,
-        )
+        serve(*made, limit=AT_ONCE)
     finally:
         ended.set()
         hurrying.join()
-
-
-def _deployment(flow: Flow[Any, Any], interval: timedelta | None = None) -> RunnerDeployment:
-    """The flow under its own name, found by its module: a file entrypoint would put flows/ itself
-    on the path, where a file named like a library would hide it."""
-    made = flow.to_deployment(
-        deployment(flow.name),
-        interval=interval,
-        tags=[tag()],
-        entrypoint_type=EntrypointType.MODULE_PATH,
-    )
-    assert isinstance(made, RunnerDeployment)  # a coroutine only in async code
-    return made
 
 
 if __name__ == "__main__":

@@ -30,8 +30,9 @@ def test_the_watch_flow_runs_each_minute_and_the_others_when_they_are_asked_for(
         assert all(tag() in made.tags for made in deployments)
 
     monkeypatch.setattr(worker, "serve", serve)
+    monkeypatch.setattr(worker, "remove_gone", lambda made: [])
     monkeypatch.setattr(worker, "crash_leftovers", lambda: [])
-    monkeypatch.setattr(worker, "drop_missed", lambda name: 0)
+    monkeypatch.setattr(worker, "drop_missed", lambda *names: 0)
     monkeypatch.setattr(sys, "argv", ["flows.worker", "--home", str(tmp_path), *given])
     for name in ("PACELINE_HOME", STARTED, WORKER):
         monkeypatch.setenv(name, "")  # so that what `main` sets is taken back
