@@ -50,11 +50,11 @@ def retrain(
     """
     settings = settings_of(home, registry)
     line = settings.pairing(pairing)
-    from configuration.prompts import read_judging_prompts, read_prompts
+    from configuration.prompts import read_pairing_prompts
 
     if line.draft == "head":  # read before any step takes its minutes
-        read_prompts(settings.path(line.train_prompts))
-    read_judging_prompts(settings.path(line.evaluation_prompts))
+        read_pairing_prompts(settings.path(line.train_prompts), line.adapters)
+    read_pairing_prompts(settings.path(line.evaluation_prompts), line.adapters)
     with servers(settings, flows=True) as there:
         from registry.store import Store
 

@@ -42,7 +42,8 @@ def of_pairing(settings: Settings, pairing: str, out: Path) -> Wanted:
     Raises typer.BadParameter where there is nothing to measure, and ValueError where the release's
     folder does not hold what was registered.
     """
-    from flows.making import adapters_of, begin, fetched
+    from flows.adapters import adapters_of
+    from flows.making import begin, fetched
     from registry.compatibility import compare
     from registry.store import Store
     from registry.versions import CANDIDATE, CHAMPION

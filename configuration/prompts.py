@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,25 +63,28 @@ def read_prompts(path: Path | str) -> list[Prompt]:
     return prompts
 
 
-def read_judging_prompts(path: Path | str) -> list[Prompt]:
-    """The prompts that judge a pairing's drafts: as `read_prompts`, of the target alone.
+def read_pairing_prompts(path: Path | str, adapters: Collection[str]) -> list[Prompt]:
+    """The prompts that teach or judge a pairing's drafts: as `read_prompts`, of the target and its
+    `adapters`.
 
-    Raises ConfigurationError naming those that ask for an adapter too: a pairing is served, and so
-    measured, without any.
+    Raises ConfigurationError naming those that ask for another adapter too: the pairing is served,
+    and so measured, without it.
     """
     prompts = read_prompts(path)
+    have = f"one of {', '.join(sorted(adapters))}, or none" if adapters else "none"
     faults = [
         Fault(
             f"prompt {prompt.id!r}",
             f"the adapter {prompt.adapter!r}",
-            "none, since a pairing is served without adapters",
-            "leave it out, or measure it with `paceline evaluate --adapter NAME=DIR`",
+            f"{have}: the pairing has no other",
+            "name its folder in the pairing's table `adapters`, or leave the prompt out",
         )
         for prompt in prompts
-        if prompt.adapter is not None
+        if prompt.adapter is not None and prompt.adapter not in adapters
     ]
     if faults:
-        raise ConfigurationError(str(path), _shown(faults, "prompts for an adapter", "as those"))
+        what = "prompts for an adapter that the pairing has not"
+        raise ConfigurationError(str(path), _shown(faults, what, "as those"))
     return prompts
 
 

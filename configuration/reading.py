@@ -16,7 +16,7 @@ from evaluation.policy import Policy
 
 FILE = "paceline.toml"
 SECRETS = (
-    *("registry_token", "keys", "admin_keys", "hook_secret", "notice_secret"),
+    *("registry_token", "hub_token", "keys", "admin_keys", "hook_secret", "notice_secret"),
     *("alert_token", "scrape_token", "prometheus_token"),
 )
 

@@ -113,6 +113,7 @@ class Settings:
     registry_token: str | None = field(default=None, repr=False)
     keys: Mapping[str, str] = field(default_factory=dict, repr=False)  # of the server's tenants
     admin_keys: tuple[str, ...] = field(default=(), repr=False)  # of the server's admin side
+    hub_token: str | None = field(default=None, repr=False)  # for repositories that are not public
     hook_secret: str | None = field(default=None, repr=False)  # signs the registry's webhook
     notice_secret: str | None = field(default=None, repr=False)  # signs what notices.webhook gets
     alert_token: str | None = field(default=None, repr=False)  # of Alertmanager, at /hooks/alerts

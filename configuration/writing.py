@@ -22,14 +22,15 @@ HEADER = """\
 # Paceline's configuration. A line that is commented out shows its default; relative paths start at
 # this file's folder. Every dial can be overridden by the environment, a table down with two
 # underscores: PACELINE_SERVING__PORT=8080. Secrets are never in here. They are variables, or in
-# the file that a variable of the same name and _FILE names: PACELINE_REGISTRY_TOKEN, and of the
-# server PACELINE_KEYS (words TENANT=KEY), PACELINE_ADMIN_KEYS and PACELINE_HOOK_SECRET; notices are
-# signed with PACELINE_NOTICE_SECRET, Alertmanager shows the server PACELINE_ALERT_TOKEN, and the
-# monitor shows what it reads PACELINE_SCRAPE_TOKEN and PACELINE_PROMETHEUS_TOKEN.
+# the file that a variable of the same name and _FILE names: PACELINE_REGISTRY_TOKEN and
+# PACELINE_HUB_TOKEN, and of the server PACELINE_KEYS (words TENANT=KEY), PACELINE_ADMIN_KEYS and
+# PACELINE_HOOK_SECRET; notices are signed with PACELINE_NOTICE_SECRET, Alertmanager shows the
+# server PACELINE_ALERT_TOKEN, and the monitor shows what it reads PACELINE_SCRAPE_TOKEN and
+# PACELINE_PROMETHEUS_TOKEN.
 """
 FIELD_LINE = re.compile(r"^\s+(\w+)\s*:[^#]*#\s*(.+?)\s*$")
 FROM_ELSEWHERE = (  # the command line and the environment
-    *("home", "registry_token", "keys", "admin_keys", "hook_secret", "notice_secret"),
+    *("home", "registry_token", "hub_token", "keys", "admin_keys", "hook_secret", "notice_secret"),
     *("alert_token", "scrape_token", "prometheus_token"),
 )
 SHOWN = ("target", "kind", "place")  # never commented out: nothing goes without them

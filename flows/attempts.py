@@ -28,7 +28,8 @@ _TYPE = re.compile(r"encountered an exception:\s*(?:[\w.]*\.)?(\w+)")
 # is asked. Other faults of a network or a disk have a number.
 OUTAGES = frozenset(
     {
-        *("StoreError", "EndpointError", "ConnectionError", "ConnectionRefusedError"),
+        *("StoreError", "SourceAwayError", "EndpointError"),
+        *("ConnectionError", "ConnectionRefusedError"),
         *("ConnectionResetError", "BrokenPipeError", "ConnectError", "ConnectTimeout"),
         *("ReadError", "ReadTimeout", "WriteError", "WriteTimeout", "PoolTimeout"),
         *("RemoteProtocolError", "PrefectHTTPStatusError"),

@@ -1,5 +1,6 @@
-"""Which flows there are, as data: the worker makes a deployment for each. Light ones look, start
-and tell, and are over in seconds to minutes; heavy ones read weights or compute, for hours."""
+"""Which flows there are, as data: the worker makes a deployment for each. Heavy ones compute, for
+hours, and one at a time. Light ones look, start and tell, or read weights as `take_in` does: a
+release is not to wait for a retrain, and the retrain of an older one is to be told of it."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 
 from prefect.flows import Flow
 
-LIGHT = ("watch", "go_live", "respond", "promote")
+LIGHT = ("watch", "go_live", "respond", "promote", "take_in")
 HEAVY = ("retrain",)
 
 

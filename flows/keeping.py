@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from configuration.settings import Settings
+from flows.adapters import bound
 from flows.line import store
 from flows.lineage import read_lineage, training_files
 from speculation.records import WITHOUT_WEIGHTS, Verdict
@@ -55,7 +56,7 @@ def register(
     """The pair as a version of the pairing. The same pair with the same report is one version.
 
     Raises ValueError where the target's folder is not what was measured any more: a pair is bound
-    to the release that its figures are of, and to no other.
+    to the release, and to the adapters, that its figures are of, and to no others.
     """
     from evaluation.report import Report
     from registry.fingerprint import fingerprint, fingerprint_draft
@@ -72,6 +73,7 @@ def register(
                 f"{plan['target']} holds release {release.digest[:12]}, {what} {digest[:12]}: a "
                 "release must not be changed in place; put it back, or release what is there now"
             )
+    adapters, places = bound(settings, pairing, plan)
     longest = max(r.prompt_tokens + r.completion_tokens for r in report.requests)
     manifest = PairManifest(
         release=release,
@@ -82,6 +84,8 @@ def register(
         engine="builtin",
         engine_version=_version(),
         report=report.digest,
+        adapters=adapters,
+        adapter_uris=places,
     )
     by_arm = {row["arm"]: row for row in measured["rows"]}
     metrics = _figures(by_arm["candidate"], "")

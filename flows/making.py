@@ -6,13 +6,15 @@ nothing of Prefect and of what was done before; flows/retrain.py puts both aroun
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from configuration.prompts import read_judging_prompts, read_prompts
+from configuration.prompts import read_pairing_prompts
 from configuration.settings import Pairing, Settings
+from flows.adapters import adapters_of, check_fit, digests_of
 from flows.child import in_child
 from flows.line import device, store
 from flows.lineage import learned, write_lineage
@@ -35,9 +37,10 @@ def look(
 
     Raises as `begin` does, and ConfigurationError for evaluation prompts that cannot be asked.
     """
+    from registry.adapters import adapter_set
     from registry.compatibility import compare
 
-    read_judging_prompts(settings.path(line.evaluation_prompts))  # before anything takes its hours
+    _judging_prompts(settings, line)  # before anything takes its hours
     plan = begin(settings, pairing, release)
     if line.draft != "head":
         why = "the pairing asks for this kind"
@@ -55,7 +58,8 @@ def look(
         # What stands in passed on this release, and how much it lost on it is not known by that.
         whole = last_with_weights([p for p in pairs if not p.stands_in], plan["champion"])
         plan |= {"before": None if whole is None else whole.figure("acceptance")}
-        if parent.release != release or parent.stands_in:
+        others = parent.adapters != adapter_set(plan["adapters"])
+        if others or parent.release != release or parent.stands_in:
             target = Path(plan["target"])
             plan |= {"now": _look_at(settings, line, target, old, work / "look", progress)}
     return {**plan, **_chosen(line, plan, compatible)}
@@ -68,7 +72,7 @@ def decidable(line: Pairing, settings: Settings) -> list[str]:
     from evaluation.samples import asked_once
 
     tokens = line.measurement.max_tokens
-    prompts = read_judging_prompts(settings.path(line.evaluation_prompts))
+    prompts = _judging_prompts(settings, line)
     asked = len(asked_once(prompts))
     policy = replace(line.policy, prompts=min(asked, line.policy.prompts))
     told = plan(policy, draft_len=line.draft_len, answer_tokens=tokens).sentences
@@ -80,7 +84,8 @@ def decidable(line: Pairing, settings: Settings) -> list[str]:
 def begin(settings: Settings, pairing: str, release: str) -> dict[str, Any]:
     """The release as it is registered and lies there, and the champion; nothing chosen yet.
 
-    Raises ValueError for a release that is unknown or whose folder changed.
+    Raises ValueError for a release that is unknown or whose folder changed, and for adapters of the
+    pairing that do not fit it.
     """
     from registry.cache import DigestCache
     from registry.fingerprint import fingerprint
@@ -99,6 +104,7 @@ def begin(settings: Settings, pairing: str, release: str) -> dict[str, Any]:
         )
     champion = registry.champion(pairing)
     return {
+        "adapters": digests_of(settings, line),
         "champion": None if champion is None else champion.version,  # what this is judged against
         **{"target": str(target), "release": release, "version": found.version},
         **{"draft": None, "parent": None, "parent_draft": None, "before": None, "now": None},
@@ -120,22 +126,24 @@ def last_with_weights(pairs: Sequence[PairVersion], champion: int | None) -> Pai
 def answers(line: Pairing, settings: Settings, plan: dict[str, Any]) -> dict[str, Any]:
     """What the target's answers follow from."""
     prompts = file_digest(settings.path(line.train_prompts))
-    return {"release": plan["release"], "prompts": prompts, "recipe": asdict(line.recipe)}
+    told = {"release": plan["release"], "prompts": prompts, "recipe": asdict(line.recipe)}
+    return {**told, "adapters": plan["adapters"]} if plan.get("adapters") else told
 
 
 def regenerate_answers(
     settings: Settings, line: Pairing, plan: dict[str, Any], out: Path, progress: Progress
 ) -> dict[str, Any]:
-    """Have the new target answer the training prompts.
+    """Have the new target answer the training prompts, each with the adapter that it asks for.
 
     Raises ValueError where too few of the evaluation prompts will be left that are none of them.
     """
     from evaluation.samples import question_digest
 
-    prompts = read_prompts(settings.path(line.train_prompts))
+    prompts = _teaching_prompts(settings, line)
     asked = {question_digest(prompt) for prompt in prompts[: line.recipe.responses]}
     _judging(settings, line, asked)  # before anything takes its minutes
     spec = {"target": plan["target"], "prompts": [asdict(each) for each in prompts]}
+    spec |= {"adapters": {name: str(at) for name, at in adapters_of(settings, line).items()}}
     folder = in_child("regenerate", {**spec, **_where(line, out)}, progress)
     return {"responses": str(folder)}
 
@@ -159,7 +167,7 @@ def distil_draft(
     spec = {"target": plan["target"], "responses": str(responses), "start": start}
     draft = in_child("distil", {**spec, **_where(line, out)}, progress)
     keep_tokens(Path(plan["target"]), draft)
-    write_lineage(draft, responses, read_prompts(settings.path(line.train_prompts)), line.recipe)
+    write_lineage(draft, responses, _teaching_prompts(settings, line), line.recipe)
     return {"draft": str(draft)}
 
 
@@ -221,6 +229,14 @@ def judge_report(line: Pairing, measured: dict[str, Any]) -> dict[str, Any]:
     return {**told, "verdict": asdict(verdict), "page": markdown(report, verdict)}
 
 
+def _teaching_prompts(settings: Settings, line: Pairing) -> list[Prompt]:
+    return read_pairing_prompts(settings.path(line.train_prompts), line.adapters)
+
+
+def _judging_prompts(settings: Settings, line: Pairing) -> list[Prompt]:
+    return read_pairing_prompts(settings.path(line.evaluation_prompts), line.adapters)
+
+
 def _judging(settings: Settings, line: Pairing, known: Set[str]) -> tuple[list[Prompt], int]:
     """The evaluation prompts whose question is none of `known`, and how many are one of them.
 
@@ -229,8 +245,7 @@ def _judging(settings: Settings, line: Pairing, known: Set[str]) -> tuple[list[P
     from evaluation.samples import asked_once, is_known
 
     file = settings.path(line.evaluation_prompts)
-    prompts = read_judging_prompts(file)
-    prompts = asked_once(prompts)
+    prompts = asked_once(read_pairing_prompts(file, line.adapters))
     left = [prompt for prompt in prompts if not is_known(prompt, known)]
     passed_over = len(prompts) - len(left)
     if passed_over and len(left) < line.policy.minimum_prompts:
@@ -250,18 +265,14 @@ def fetched(settings: Settings, pair: PairVersion, into: Path) -> Path:
     return remote.download(named, into, token=settings.registry_token) / "draft"
 
 
-def adapters_of(settings: Settings, line: Pairing) -> dict[str, Path]:
-    """The pairing's LoRA adapters, by the names that its prompts ask for."""
-    return {name: settings.path(folder) for name, folder in line.adapters.items()}
-
-
 def _look_at(
     settings: Settings, line: Pairing, target: Path, old: Path, out: Path, progress: Progress
 ) -> dict[str, Any] | None:
     """The old draft's acceptance on the new target over a few prompts."""
     from evaluation.summary import summarise
 
-    prompts = _judging(settings, line, learned(str(old)) or frozenset())[0][:LOOK_PROMPTS]
+    prompts = _judging(settings, line, learned(str(old)) or frozenset())[0]
+    prompts = _of_each_adapter(prompts)[:LOOK_PROMPTS]
     arms = {"incumbent": str(old), "none": "none"}
     report = complete(
         run_trial(
@@ -279,6 +290,16 @@ def _look_at(
     )
     acceptance = summarise(report, "incumbent").acceptance
     return None if acceptance is None else asdict(acceptance)
+
+
+def _of_each_adapter(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """In turn one of each adapter, and of the target without any, as far as they go."""
+    seen = Counter[str | None]()
+    turns = []
+    for prompt in prompts:
+        turns.append(seen[prompt.adapter])
+        seen[prompt.adapter] += 1
+    return [prompts[place] for place in sorted(range(len(prompts)), key=turns.__getitem__)]
 
 
 def _chosen(line: Pairing, plan: dict[str, Any], compatible: bool) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from configuration.settings import Pairing, Settings
 from flows import keeping, making
+from flows.adapters import bound
 from flows.line import store
 
 LEAST_GAIN = 1.03  # of n-gram's tokens a target forward: what finding its proposals may cost
@@ -61,7 +62,8 @@ def stand_in(settings: Settings, pairing: str, release: str, kind: str, why: str
     """A pair of the release without weights, made champion. RuntimeError where another champion
     came in between: looked at again, the release may need none.
 
-    Raises ValueError for a release that is unknown or whose folder changed.
+    Raises ValueError for a release that is unknown or whose folder changed, or an adapter's that
+    does not fit it.
     """
     from registry.fingerprint import fingerprint
     from registry.promotion import Outcome
@@ -69,7 +71,9 @@ def stand_in(settings: Settings, pairing: str, release: str, kind: str, why: str
 
     plan = making.begin(settings, pairing, release)
     target = Path(plan["target"])
-    moved = go_live(store(settings), pairing, target, fingerprint(target), kind, why=why)
+    adapters, places = bound(settings, pairing, plan)
+    served, told = {"adapters": adapters, "adapter_uris": places}, fingerprint(target)
+    moved = go_live(store(settings), pairing, target, told, kind, why=why, **served)
     if moved.outcome is Outcome.OVERTAKEN:
         raise RuntimeError(moved.statement)
     champion = None if moved.champion is None else moved.champion.version

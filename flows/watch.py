@@ -21,6 +21,7 @@ from flows.missing import Missing, missing
 from flows.queueing import in_turn
 from flows.repairs import inputs
 from flows.runs import stands, start_once, under_way
+from flows.sources import arriving
 from registry.effects import heal
 from registry.errors import RegistryError
 from registry.versions import RELEASE
@@ -45,6 +46,11 @@ def watch() -> dict[str, Any]:
     serving: list[dict[str, Any]] = []
     faults: dict[str, RegistryError] = {}
     for name, line in found.pairings.items():
+        arrived, waiting = arriving(
+            found, name, line, registry, stands=stands, inputs=inputs(found, line)
+        )
+        wanted += arrived
+        rows += waiting
         try:
             lacks = lacking(registry, found, name, line)
             lacks += climbs(registry, found, name, now=time.time())

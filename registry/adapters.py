@@ -7,10 +7,13 @@ for which bytes it says so.
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from registry.answers import Compatibility
+from registry.cache import DigestCache
 from registry.configs import quantization_of
 from registry.digests import Progress, digest_of, digest_of_tensors, no_progress
 from registry.errors import FolderError
@@ -26,7 +29,9 @@ NOT_MEANT = frozenset(  # where the adapter was made and how it is loaded, not w
 UNORDERED = frozenset({"target_modules", "modules_to_save", "exclude_modules"})
 
 
-def fingerprint_adapter(folder: Path, *, progress: Progress = no_progress) -> str:
+def fingerprint_adapter(
+    folder: Path, *, progress: Progress = no_progress, cache: DigestCache | None = None
+) -> str:
     """The digest of a PEFT adapter: its tensors and what of its configuration has a meaning."""
     config = json_of(folder, "adapter_config.json")
     if config is None:
@@ -39,7 +44,21 @@ def fingerprint_adapter(folder: Path, *, progress: Progress = no_progress) -> st
         if key not in NOT_MEANT and value is not None
     }
     tensors = adapter_weights_of(folder)
-    return digest_of([digest_of_tensors(tensors, what=folder.name, progress=progress), meaning])
+    return digest_of(
+        [digest_of_tensors(tensors, what=folder.name, progress=progress, cache=cache), meaning]
+    )
+
+
+def adapter_set(adapters: Mapping[str, str]) -> str:
+    """A name for adapters served together, of their names and digests; empty where there are none.
+
+    >>> adapter_set({"law": "a" * 64}) == adapter_set({"tax": "a" * 64})
+    False
+    """
+    if not adapters:
+        return ""
+    named = "\n".join(f"{digest} {name}" for name, digest in sorted(adapters.items()))
+    return hashlib.sha256(named.encode()).hexdigest()
 
 
 def adapter_fits(target: Path, folder: Path) -> Compatibility:

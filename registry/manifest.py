@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from registry.adapters import adapter_set
 from registry.digests import digest_of_file
 from registry.errors import DigestError, ManifestError
 from registry.fingerprint import Draft, Release
@@ -52,6 +53,7 @@ class PairManifest:
     context_measured: int  # tokens; the longest bucket that was judged
     making: Making = Making()
     adapters: Mapping[str, str] = field(default_factory=dict)  # of the target, judged with: digests
+    adapter_uris: Mapping[str, str] = field(default_factory=dict)  # and where they live
     engine: str = ""
     engine_version: str = ""
     report: str = ""  # the report's digest
@@ -59,8 +61,10 @@ class PairManifest:
 
     @property
     def pair_id(self) -> str:
-        """The same draft on the same release is the same pair, however often it is registered."""
-        return pair_id(self.release.digest, self.draft.kind, self.draft.digest)
+        """The same draft on the same release with the same adapters is the same pair, however often
+        it is registered."""
+        served = adapter_set(self.adapters)
+        return pair_id(self.release.digest, self.draft.kind, self.draft.digest, served)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `from_json` is the way back."""
@@ -82,14 +86,16 @@ class PairManifest:
         if stored.get("pair_id") != manifest.pair_id:
             raise ManifestError(
                 f"{where}: pair_id: got {stored.get('pair_id')!r}, wanted {manifest.pair_id}, "
-                "which follows from the release and the draft"
+                "which follows from the release, its adapters and the draft"
             )
         return manifest
 
 
-def pair_id(release_digest: str, draft_kind: str, draft_digest: str) -> str:
-    """A pair's name: "p-" and 16 hexadecimal digits."""
-    named = "\n".join((release_digest, draft_kind, draft_digest)).encode()
+def pair_id(release_digest: str, draft_kind: str, draft_digest: str, adapters: str = "") -> str:
+    """A pair's name: "p-" and 16 hexadecimal digits. `adapters` is the `adapter_set` of those that
+    the release is served with; without any the name is that of a time when there were none."""
+    parts = (release_digest, draft_kind, draft_digest, *([adapters] if adapters else []))
+    named = "\n".join(parts).encode()
     return "p-" + hashlib.sha256(named).hexdigest()[:16]
 
 
@@ -162,6 +168,10 @@ def _check(manifest: PairManifest, where: str) -> None:
     for name, digest in digests.items():
         if len(digest) != 64 or not HEX.issuperset(digest):
             raise ManifestError(f"{where}: {name}: got {digest!r}, wanted 64 hexadecimal digits")
+    if lost := sorted(manifest.adapter_uris.keys() - manifest.adapters.keys()):
+        raise ManifestError(
+            f"{where}: adapter_uris: got {lost[0]!r}, which is none of its adapters"
+        )
     parent = manifest.making.parent
     if parent is not None and not SAFE_PAIR_ID.fullmatch(parent):
         raise ManifestError(f"{where}: making.parent: got {parent!r}, wanted a pair_id")

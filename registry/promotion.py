@@ -24,7 +24,6 @@ from registry.door import insisting
 from registry.effects import end_last, pair_or_none, tidy, unfinished
 from registry.errors import ManifestError, NotFoundError, StoreError
 from registry.journal import Entry
-from registry.manifest import pair_id
 from registry.pinning import pin_after, reason_against
 from registry.store import Store
 from registry.versions import CHAMPION, PREVIOUS, RELEASE, PairVersion
@@ -270,7 +269,7 @@ def _reason_against_files(store: Store, pair: PairVersion) -> str:
     bound = manifest.release.digest
     if bound != pair.release:
         return f"{name}: its pair.json binds it to release {bound[:12]}, its tag says otherwise"
-    if pair.pair_id != pair_id(bound, manifest.draft.kind, manifest.draft.digest):
+    if pair.pair_id != manifest.pair_id:
         return f"{name}: its pair.json is of another draft than its tag says"
     if all(release.digest != bound for release in store.releases(pair.pairing)):
         return f"{name}: release {bound[:12]} is none of {pair.pairing}'s: it is another pairing's"

@@ -21,12 +21,12 @@ def bytes_of(folder: Path) -> int:
     return sum(tensor.size_bytes for tensor in weights_of(folder).values())
 
 
-def misfit(folder: Path, free: int | None) -> str:
-    """Why the model cannot fit into `free` bytes; "" where it can, or nobody can tell."""
+def misfit(folder: Path, room: int | None, *, have: str = "are free") -> str:
+    """Why the model cannot fit into `room` bytes; "" where it can, or nobody can tell."""
     needed = bytes_of(folder)
-    if free is None or needed <= free:
+    if room is None or needed <= room:
         return ""
-    return f"its weights take {gigabytes(needed)}, and {gigabytes(free)} are free"
+    return f"its weights take {gigabytes(needed)}, and {gigabytes(room)} {have}"
 
 
 def gigabytes(count: int) -> str:
@@ -36,6 +36,15 @@ def gigabytes(count: int) -> str:
 def free_host_bytes() -> int | None:
     """What memory is free on this machine now; None where it does not tell."""
     return host_free_bytes(_text(MEMINFO), {name: _text(CGROUP / name) for name in CGROUP_FILES})
+
+
+def host_bytes() -> int | None:
+    """All memory that this machine, or its container, has; None where it does not tell."""
+    words = next((line.split() for line in _text(MEMINFO).splitlines() if "MemTotal" in line), [])
+    total = int(words[1]) * 1024 if len(words) > 1 and words[1].isdigit() else None
+    limit = _text(CGROUP / "memory.max").strip()
+    known = [one for one in (total, int(limit) if limit.isdigit() else None) if one is not None]
+    return min(known, default=None)
 
 
 def host_free_bytes(meminfo: str, cgroup: Mapping[str, str]) -> int | None:

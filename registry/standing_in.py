@@ -8,6 +8,7 @@ when: that is the pairing's `on_release` and `max_wait_hours`.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from registry.door import speaking
@@ -28,6 +29,8 @@ def go_live(
     kind: str,  # "ngram" or "none"
     *,
     why: str,
+    adapters: Mapping[str, str] | None = None,  # that it is served with: digests
+    adapter_uris: Mapping[str, str] | None = None,  # and where they live
 ) -> Promotion:
     """Have `release`, which lives in `target`, served: with its newest pair that passed, where that
     was left as a candidate, else with a stand-in for its draft.
@@ -59,7 +62,15 @@ def go_live(
     ]
     if own:
         return promote(store, pairing, own[0].version, expect=expect)
-    made = _without_weights(store, pairing, release, str(target), kind, why)
+    manifest = PairManifest(
+        release=release,
+        release_uri=str(target),
+        draft=fingerprint_draft(kind),
+        context_measured=release.context_configured,  # nothing that could be worse farther out
+        adapters=adapters or {},
+        adapter_uris=adapter_uris or {},
+    )
+    made = _registered(store, pairing, manifest, why)
     return promote(store, pairing, made.version, expect=expect, force=why)
 
 
@@ -80,7 +91,15 @@ def fall_back(
         stands = f"v{before.version}, the champion, is the {kind} draft already"
         return Promotion(Outcome.ALREADY, stands, before, before)
     bound = store.manifest(before)
-    made = _without_weights(store, pairing, bound.release, bound.release_uri, kind, reason)
+    manifest = PairManifest(
+        release=bound.release,
+        release_uri=bound.release_uri,
+        draft=fingerprint_draft(kind),
+        context_measured=bound.release.context_configured,
+        adapters=bound.adapters,
+        adapter_uris=bound.adapter_uris,
+    )
+    made = _registered(store, pairing, manifest, reason)
     return rollback(store, pairing, to=made.version, leave=leave, reason=reason)
 
 
@@ -91,16 +110,8 @@ def mark(store: Store, pair: PairVersion, why: str) -> None:
         store.client.set_model_version_tag(pair.pairing, number, STANDS_IN, why)
 
 
-def _without_weights(
-    store: Store, pairing: str, release: Release, uri: str, kind: str, why: str
-) -> PairVersion:
-    """The marked pair of that release and kind; registered where there is none yet."""
-    manifest = PairManifest(
-        release=release,
-        release_uri=uri,
-        draft=fingerprint_draft(kind),
-        context_measured=release.context_configured,  # nothing that could be worse farther out
-    )
+def _registered(store: Store, pairing: str, manifest: PairManifest, why: str) -> PairVersion:
+    """The marked pair without weights; registered where there is none yet."""
     with tempfile.TemporaryDirectory() as files:
         made = store.register_pair(
             pairing, manifest, Path(files), report={}, verdict=None, description=f"Made: {why}."

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from registry.adapters import adapter_set
 from registry.compatibility import compare, fits_draft
 from registry.environment import write_environment
 from registry.errors import IncompatibleError
@@ -34,6 +35,7 @@ from registry.story import (
     release_story,
 )
 from registry.versions import (
+    ADAPTERS,
     CANDIDATE,
     DRAFT_KIND,
     ENDED_EARLY,
@@ -155,6 +157,7 @@ def store_pair(client: MlflowClient, url: str, material: Material) -> int:
     tags = {PAIR_ID: manifest.pair_id, RELEASE: manifest.release.digest}
     tags |= {REPORT: manifest.report} if manifest.report else {}
     tags |= {PARENT: manifest.making.parent} if manifest.making.parent else {}
+    tags |= {ADAPTERS: adapter_set(manifest.adapters)} if manifest.adapters else {}
     run = _run(client, experiment, tags, manifest)
     run_id = run.info.run_id
     model = _model(client, experiment, tags, name="pair", kind="pair", run_id=run_id)
@@ -283,6 +286,7 @@ def _log_run(
         "draft_kind": manifest.draft.kind,
         "release": manifest.release.digest[:12],
         "context_measured": manifest.context_measured,
+        **{f"adapter.{name}": digest for name, digest in manifest.adapters.items()},
         **{f"recipe.{key}": value for key, value in flat(manifest.making.recipe).items()},
     }
     params = [Param(key, str(value)[:PARAM_CHARACTERS]) for key, value in settings.items()]

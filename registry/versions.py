@@ -22,6 +22,7 @@ PROMOTED, FORCED, ROLLED_BACK = "paceline.promoted", "paceline.forced", "pacelin
 REPLACED = "paceline.replaced"  # the version that was champion before it
 JUDGED_AGAINST = "paceline.judged_against"  # the version that was champion then; 0: none was
 ENDED_EARLY = "paceline.ended_early"  # why its measuring was cut short; its verdict says no more
+ADAPTERS = "paceline.adapters"  # the `adapter_set` of those its target is served with
 PARENT = "paceline.parent"  # pair_id of the pair whose draft this one started from
 SOURCE = "paceline.source"  # of a release that lives in MLflow: models:/name/version
 PINNED = "pinned"  # the alias, on a release, that users are to stay on; and why, on that release:
@@ -105,6 +106,11 @@ class PairVersion:
     def ended_early(self) -> str:
         """Why its measuring was cut short; empty where it was not."""
         return self.tags.get(ENDED_EARLY, "")
+
+    @property
+    def adapters(self) -> str:
+        """The `adapter_set` of the adapters that it was judged with; empty where of none."""
+        return self.tags.get(ADAPTERS, "")
 
     @property
     def parent(self) -> str:

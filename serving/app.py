@@ -7,7 +7,7 @@ one of `doors`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from starlette.applications import Starlette
@@ -144,17 +144,22 @@ def _api_routes(service: Service, doors: Doors, crowded: Callable[[], bool]) -> 
 
         return handle
 
+    def adapters() -> Iterable[str]:
+        """Of the pair that serves: a following server's are its champion's."""
+        current = service.worker.current
+        return settings.adapters if current is None else current.adapters
+
     def entry(name: str) -> dict[str, Any]:
         told = {"id": name, "object": "model", "created": begun, "owned_by": "paceline"}
         return told | ({} if name == settings.model else {"parent": settings.model})
 
     async def models(request: Request) -> Response:
-        names = (settings.model, *settings.adapters)
+        names = (settings.model, *adapters())
         return json_response({"object": "list", "data": [entry(name) for name in names]})
 
     async def model(request: Request) -> Response:
         name = request.path_params["name"]
-        if name != settings.model and name not in settings.adapters:
+        if name != settings.model and name not in adapters():
             message = f"model {ascii(name[:80])} is not served here"
             raise BadRequest(message, "model", status=404, code="model_not_found")
         return json_response(entry(name))

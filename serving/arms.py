@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from registry.adapters import adapter_set
 from registry.compatibility import compare, fits_adapters, fits_draft, fits_release
 from registry.errors import ManifestError
 from registry.fingerprint import Draft, Release, fingerprint_draft
@@ -133,7 +134,8 @@ def _arm(
         raise RefusedPairError(
             f"{place} cannot draft for {target.folder}: {'; '.join(answer.reasons)}"
         )
-    pair = pair_id(target.release.digest, draft.kind, draft.digest)
+    served = adapter_set(target.adapters)
+    pair = pair_id(target.release.digest, draft.kind, draft.digest, served)
     return Arm(
         name or draft.kind,
         draft.kind,

@@ -44,6 +44,7 @@ class Host:
     target: Target
     text: Text
     adapters: Mapping[str, str] = field(default_factory=dict)  # name to digest
+    adapter_folders: Mapping[str, Path] = field(default_factory=dict)
     stamp: Stamp | None = None  # of the folder's files as they were loaded
 
     @property
@@ -58,9 +59,10 @@ class Host:
         settings: ServeSettings,
         release: Release | None = None,
         stamp: Stamp | None = None,
+        adapters: Mapping[str, Path] | None = None,
     ) -> Host:
-        """Load `folder`, and the settings' adapters. Its fingerprint may be known already, with the
-        stamp of the files that it was taken from.
+        """Load `folder` and its adapters, left out those of the settings. Its fingerprint may be
+        known already, with the stamp of the files that it was taken from.
 
         Raises FolderError, ModelFolderError, TokenizerError, SettingsError, and ChangedFolderError
         where what was loaded need not be what the fingerprint tells.
@@ -71,7 +73,8 @@ class Host:
         with unchanged(stamp):
             text = Text.load(folder)
             target = load_target(folder, dtype=settings.dtype, device=settings.device)
-        return cls(folder, release, target, text, _adapters(target, settings), stamp)
+        folders = dict(settings.adapters if adapters is None else adapters)
+        return cls(folder, release, target, text, _adapters(target, folders), folders, stamp)
 
 
 @dataclass(eq=False)
@@ -249,10 +252,10 @@ def _read(arm: Arm, host: Host, settings: ServeSettings, max_len: int) -> Make:
         )
 
 
-def _adapters(target: Target, settings: ServeSettings) -> dict[str, str]:
-    """Load the settings' adapters, each looked at as bytes first; their digests by name."""
+def _adapters(target: Target, folders: Mapping[str, Path]) -> dict[str, str]:
+    """Load adapters, each looked at as bytes first; their digests by name."""
     digests: dict[str, str] = {}
-    for name, folder in settings.adapters.items():
+    for name, folder in folders.items():
         stamp = Stamp.of(folder)
         digests[name] = fingerprint_adapter(folder)
         with unchanged(stamp):

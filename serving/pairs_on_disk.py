@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from registry.adapters import fingerprint_adapter
 from registry.errors import NotFoundError
 from registry.fingerprint import Release, fingerprint
 from registry.manifest import SAFE_PAIR_ID, PairManifest, read_manifest, verify_files
@@ -25,7 +26,8 @@ class TargetOnDisk:
 
     folder: Path
     release: Release
-    adapters: Mapping[str, str] = field(default_factory=dict)  # a champion is served with none
+    adapters: Mapping[str, str] = field(default_factory=dict)  # name to digest
+    adapter_folders: Mapping[str, Path] = field(default_factory=dict)
     stamp: Stamp | None = None  # of its files as they were read; None: nobody looks again
 
 
@@ -52,8 +54,8 @@ class PairsOnDisk:
     def check(self, pair: str, version: str, served: TargetOnDisk | None) -> CheckedPair:
         """Compare files with their manifest, and both with the target on this host.
 
-        The target that is `served` is not read again where it is the pair's. Raises
-        RefusedPairError and RegistryError.
+        The target that is `served` is not read again where it is the pair's, nor are its adapters.
+        Raises RefusedPairError and RegistryError.
         """
         folder = self.place(pair)
         manifest = read_manifest(folder)
@@ -66,6 +68,9 @@ class PairsOnDisk:
             place = _target_folder(manifest)
             stamp = Stamp.of(place)
             target = TargetOnDisk(place, fingerprint(place), stamp=stamp)
+        if target.adapters != manifest.adapters:
+            folders = _adapter_folders(manifest)
+            target = replace(target, adapters=dict(manifest.adapters), adapter_folders=folders)
         return CheckedPair(pair, version, target, registered_arm(target, manifest, folder))
 
     def clean(self) -> None:
@@ -88,18 +93,41 @@ class PairsOnDisk:
 
 
 def _target_folder(manifest: PairManifest) -> Path:
-    """Where the release lies. Raises RefusedPairError for a URI that can be no folder here, and
+    """Where the release lies. Raises as `_folder_at` does."""
+    return _folder_at(manifest.release_uri, f"release {manifest.release.digest[:12]}")
+
+
+def _adapter_folders(manifest: PairManifest) -> dict[str, Path]:
+    """Where the adapters lie that the pair was judged with. Raises as `_folder_at` does, and
+    RefusedPairError for one that is not what it was then."""
+    folders: dict[str, Path] = {}
+    for name, judged in manifest.adapters.items():
+        if name not in manifest.adapter_uris:
+            raise RefusedPairError(
+                f"{manifest.pair_id} was judged with the adapter {name}, and its manifest does not "
+                "say where that lives: register the pair again"
+            )
+        folder = _folder_at(manifest.adapter_uris[name], f"adapter {name}")
+        if (found := fingerprint_adapter(folder)) != judged:
+            raise RefusedPairError(
+                f"the adapter {name} in {folder} is {found[:12]}, {manifest.pair_id} was judged "
+                f"with {judged[:12]}: put that back, and have what is there now judged from a "
+                "folder of its own"
+            )
+        folders[name] = folder
+    return folders
+
+
+def _folder_at(uri: str, what: str) -> Path:
+    """The folder that a URI names. Raises RefusedPairError for one that can be no folder here, and
     NotFoundError for one that is not there now."""
-    uri = manifest.release_uri
     try:
         parts = urlsplit(uri)
     except ValueError as error:
-        raise RefusedPairError(f"the release's place {uri!r} cannot be read: {error}") from error
+        raise RefusedPairError(f"the place {uri!r} of {what} cannot be read: {error}") from error
     if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost"):
-        raise RefusedPairError(
-            f"release {manifest.release.digest[:12]} lives at {uri}: wanted a folder of this host"
-        )
+        raise RefusedPairError(f"{what} lives at {uri}: wanted a folder of this host")
     folder = Path(unquote(parts.path) if parts.scheme == "file" else uri)
     if not folder.is_dir():
-        raise NotFoundError(f"the release's folder {folder} is not there: put it back")
+        raise NotFoundError(f"the folder {folder} of {what} is not there: put it back")
     return folder

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-from registry.errors import RegistryError
+from registry.errors import ChangedFolderError, RegistryError
 from serving import journal as steps
 from serving.arms import Arm
 from serving.loading import Host, Loaded
@@ -74,7 +74,7 @@ class Switching:
         if current is None:
             await self._switch(checked, None)
             return
-        same = current.host.release.digest == checked.target.release.digest
+        same = _holds(current.host, checked.target)
         host = current.host if same else None  # a draft-only swap: the target stays where it is
         served = _on_disk(current.host), current.own
         del current
@@ -90,8 +90,15 @@ class Switching:
 
         def loaded() -> Loaded:
             on = host
-            if on is None or on.release.digest != target.release.digest:
-                on = Host.load(target.folder, settings, target.release, target.stamp)
+            if on is None or not _holds(on, target):
+                on = Host.load(
+                    target.folder, settings, target.release, target.stamp, target.adapter_folders
+                )
+                if not _holds(on, target):  # what is loaded is looked at once more, as bytes
+                    raise ChangedFolderError(
+                        "an adapter's folder was changed after it was looked at and before it was "
+                        "loaded: put it back, and leave it alone"
+                    )
                 self._newest = weakref.ref(on.target)
             made = Loaded.prepare(on, {checked.arm.name: checked.arm}, settings, checked.version)
             if on is host:
@@ -230,7 +237,15 @@ class Switching:
 
 def _on_disk(host: Host) -> TargetOnDisk:
     """A loaded target, by where its files were."""
-    return TargetOnDisk(host.folder, host.release, stamp=host.stamp)
+    return TargetOnDisk(
+        host.folder, host.release, host.adapters, host.adapter_folders, stamp=host.stamp
+    )
+
+
+def _holds(host: Host, target: TargetOnDisk) -> bool:
+    """Whether a loaded target is that one, with those adapters: then it stays where it is."""
+    same = host.release.digest == target.release.digest
+    return same and dict(host.adapters) == dict(target.adapters)
 
 
 def _nothing() -> None:

@@ -59,7 +59,8 @@ def merge(base: Path, adapter: Path, out: Path) -> Path:
     merged.save_pretrained(unfinished)
     for path in base.iterdir():
         weights = path.suffix == ".safetensors" or path.name.endswith(".index.json")
-        if path.is_file() and not weights and not (unfinished / path.name).exists():
+        # the base's own configuration, too: as saved anew it could mean another release
+        if path.is_file() and not weights:
             shutil.copy2(path, unfinished / path.name)
     record_merge(unfinished, base=base, adapter=adapter)
     os.replace(unfinished, out)

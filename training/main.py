@@ -31,6 +31,7 @@ def regenerate(spec: Mapping[str, Any], progress: Progress) -> Path:
         Path(spec["out"]),
         recipe=Recipe(**spec["recipe"]),
         device=spec["device"],
+        adapters={name: Path(folder) for name, folder in spec.get("adapters", {}).items()},
         progress=progress,
     )
 
@@ -50,9 +51,25 @@ def distil(spec: Mapping[str, Any], progress: Progress) -> Path:
     )
 
 
+def merge(spec: Mapping[str, Any], progress: Progress) -> Path:
+    """The release that the LoRA `adapter` makes of `base`, in the folder `out`."""
+    from training.adapter import merge
+
+    return merge(Path(spec["base"]), Path(spec["adapter"]), Path(spec["out"]))
+
+
+def fits(spec: Mapping[str, Any], progress: Progress) -> Path:
+    """The folder `target`, where its weights fit the device that trains and measures at all."""
+    from training.room import check_fits
+
+    return check_fits(Path(spec["target"]))
+
+
 STEPS: Mapping[str, Callable[[Mapping[str, Any], Progress], Path]] = {
     "regenerate": regenerate,
     "distil": distil,
+    "merge": merge,
+    "fits": fits,
 }
 
 

@@ -6,7 +6,7 @@ the way, so that nothing is computed twice. Resumable: complete shards are not m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +64,19 @@ def regenerate(
     *,
     recipe: Recipe,
     device: str = "cpu",
+    adapters: Mapping[str, Path] | None = None,
     progress: Progress = silent,
 ) -> Path:
     """Have the target answer up to `recipe.responses` of `prompts`, greedily; returns `out`.
+
+    A prompt for one of the LoRA `adapters` is answered with it, as it is when it is served.
 
     Prompts that are too long are passed over. Raises ModelFolderError, and ValueError when no
     prompt fits.
     """
     target = load_target(target_folder, device=device)
+    for name, folder in (adapters or {}).items():
+        target.load_adapter(name, folder)
     tokenizer = load_tokenizer(target_folder)
     chosen = encode(tokenizer, prompts, recipe)
     if not chosen:
@@ -83,9 +88,9 @@ def regenerate(
     done = {response.prompt_id for path in shards(out) for response in read_shard(path)}
     missing = [(key, ids) for key, ids in chosen if key not in done]
     progress(len(done), len(chosen), "responses")
-    _answer(
-        target, missing, stop_ids(target, tokenizer), out, len(done), len(chosen), recipe, progress
-    )
+    stops = stop_ids(target, tokenizer)
+    named = {prompt.id: prompt.adapter for prompt in prompts}
+    _answer(target, missing, named, stops, out, len(done), len(chosen), recipe, progress)
     return out
 
 
@@ -102,11 +107,11 @@ def encode(
 ) -> list[tuple[str, tuple[int, ...]]]:
     """The first `recipe.responses` prompts that fit, as ids under the target's chat template.
 
-    Equal prompts are asked once: the answers would be equal too, and one of them could be learned
-    from while the other chooses the checkpoint.
+    Equal prompts for one adapter are asked once: the answers would be equal too, and one of them
+    could be learned from while the other chooses the checkpoint.
     """
     chosen: list[tuple[str, tuple[int, ...]]] = []
-    asked: set[tuple[int, ...]] = set()
+    asked: set[tuple[str | None, tuple[int, ...]]] = set()
     for prompt in prompts:
         if len(chosen) == recipe.responses:
             break
@@ -114,8 +119,9 @@ def encode(
             [dict(message) for message in prompt.messages], add_generation_prompt=True
         )
         ids = tuple(encoded["input_ids"])
-        if len(ids) <= recipe.max_prompt_tokens and ids not in asked:
-            asked.add(ids)
+        question = (prompt.adapter, ids)
+        if len(ids) <= recipe.max_prompt_tokens and question not in asked:
+            asked.add(question)
             chosen.append((prompt.id, ids))
     return chosen
 
@@ -131,6 +137,7 @@ def stop_ids(target: Target, tokenizer: PreTrainedTokenizerBase) -> frozenset[in
 def _answer(
     target: Target,
     prompts: list[tuple[str, tuple[int, ...]]],
+    adapters: Mapping[str, str | None],  # of each prompt's id
     stop_ids: frozenset[int],
     out: Path,
     done: int,
@@ -153,7 +160,8 @@ def _answer(
     finished: list[Response] = []
     number = 1 + max((int(path.stem.split("-")[1]) for path in shards(out)), default=-1)
     for key, ids in prompts:
-        engine.submit(Request(key, ids, recipe.max_tokens, stop_ids=stop_ids))
+        adapter = adapters[key]
+        engine.submit(Request(key, ids, recipe.max_tokens, stop_ids=stop_ids, adapter=adapter))
     while not engine.idle:
         for event in engine.step():
             answers.setdefault(event.id, []).extend(event.token_ids)

@@ -54,7 +54,7 @@ def test_retrain_refuses_prompts_for_an_adapter_before_it_starts_anything(tmp_pa
     asked = [Prompt("law", ({"role": "user", "content": "fox"},), adapter="law")]
     write_prompts(home / "prompts" / "evaluation.jsonl", asked)
     code, told = paceline("retrain", "--pairing", "toy", "--home", home, "--json")
-    assert (code, "the adapter 'law'" in told, "evaluate --adapter" in told) == (2, True, True)
+    assert (code, "the adapter 'law'" in told, "table `adapters`" in told) == (2, True, True)
     assert not (home / "mlflow").exists()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.room import bytes_of, free_host_bytes, host_free_bytes, misfit
+from registry.room import bytes_of, free_host_bytes, host_bytes, host_free_bytes, misfit
 
 MEMINFO = "MemTotal: 4000 kB\nMemFree: 100 kB\nMemAvailable: 2000 kB\n"
 STAT = "anon 5\ninactive_file 300\n"
@@ -35,5 +35,6 @@ def test_a_model_that_cannot_fit_is_told_by_its_headers(target: Path) -> None:
     assert needed <= sum(path.stat().st_size for path in target.glob("*.safetensors"))
     assert misfit(target, needed) == misfit(target, None) == ""
     assert "are free" in misfit(target, needed - 1)
-    free = free_host_bytes()
+    free, held = free_host_bytes(), host_bytes()
     assert free is None or free > 2**20
+    assert free is None or held is None or held > free

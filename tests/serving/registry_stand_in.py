@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from registry.adapters import fingerprint_adapter
 from registry.fingerprint import fingerprint, fingerprint_draft
 from registry.manifest import PairManifest, read_manifest, with_files, write_manifest
 from registry.versions import DRAFT_KIND, PAIR_ID, RELEASE, VERDICT
@@ -52,7 +53,9 @@ class StandIn:
     def place(self, version: int) -> Path:
         return self.folder / f"m-{version:04x}"
 
-    def register(self, target: Path, draft: str | Path) -> int:
+    def register(
+        self, target: Path, draft: str | Path, adapters: Mapping[str, Path] | None = None
+    ) -> int:
         """Store a pair; its version."""
         version = len(list(self.folder.glob("m-*"))) + 1
         place = self.place(version)
@@ -66,6 +69,8 @@ class StandIn:
             release_uri=str(target),
             draft=fingerprint_draft(draft),
             context_measured=256,
+            adapters={name: fingerprint_adapter(at) for name, at in (adapters or {}).items()},
+            adapter_uris={name: str(at) for name, at in (adapters or {}).items()},
         )
         write_manifest(with_files(manifest, place), place)
         return version

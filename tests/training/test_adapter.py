@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,6 +55,9 @@ def test_a_merged_release_has_its_bases_tokenizer_and_template(tmp_path: Path) -
 def test_a_merge_is_the_release_of_its_base_with_the_adapter(tmp_path: Path) -> None:
     base = toy_target_folder(tmp_path / "base")
     adapter = toy_adapter(base, tmp_path / "adapter")
+    config = json.loads((base / "config.json").read_text())
+    config["torch_dtype"] = config.pop("dtype", "float32")  # as an older transformers wrote it
+    (base / "config.json").write_text(json.dumps({**config, "of_a_later_version": 3}))
     merged = merge(base, adapter, tmp_path / "merged")
     assert fingerprint(merged) == fingerprint(base, adapter=adapter)
     assert merge(base, adapter, merged) == merged
