@@ -34,6 +34,7 @@ def run_until_sure(
     line: Pairing,
     policy: Policy,
     looks: int,
+    first: int = 0,  # prompts of the first look at least; the policy's minimum where that is more
     serving: Serving | None = None,
     adapters: Mapping[str, Path] | None = None,
     passed_over: int = 0,  # prompts left out since a draft had learned from them
@@ -53,7 +54,8 @@ def run_until_sure(
 
     tokens = prompt_tokens(target, prompts)
     prompts = mixed(prompts, tokens)
-    planned = plan_looks(len(prompts), minimum=policy.minimum_prompts, looks=looks)
+    least = max(first, policy.minimum_prompts)
+    planned = plan_looks(len(prompts), minimum=least, looks=looks)
     facts = pair_facts(target, arms, prompts, passed_over=passed_over)
     parts: list[Measurement] = []
     journals: list[Path] = []

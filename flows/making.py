@@ -18,6 +18,7 @@ from flows.adapters import adapters_of, check_fit, digests_of
 from flows.child import in_child
 from flows.line import device, store
 from flows.lineage import learned, write_lineage
+from flows.measuring import measure_arms
 from flows.steps import file_digest
 from flows.trial import complete, run_trial
 from speculation.records import Prompt
@@ -197,15 +198,14 @@ def measure_pair(
     taught = [learned(each) or frozenset() for each in (draft, plan["parent_draft"] or "none")]
     known = frozenset[str]().union(*taught)
     prompts, passed_over = _judging(settings, line, known)
-    report = run_trial(
+    report = measure_arms(
         Path(plan["target"]),
         {**arms, "ngram": "ngram", "none": "none"},
-        prompts[: line.policy.prompts],
+        prompts,
         out,
         line=line,
         serving=settings.serving,
         adapters=adapters_of(settings, line),
-        speed_prompts=line.policy.speed_prompts,
         passed_over=passed_over,
         progress=progress,
     )

@@ -17,6 +17,7 @@ from prefect.runtime import task_run
 from flows import keeping, making
 from flows.bounds import end_with_worker
 from flows.line import configured, work_folder
+from flows.measuring import stops_by
 from flows.pictures import curves_picture, show_picture, show_pictures
 from flows.progress import reporting
 from flows.rivals import rivals
@@ -158,6 +159,7 @@ def evaluate(pairing: str, work: Path, plan: dict[str, Any], draft: str) -> dict
         **{"prompts": file_digest(settings.path(line.evaluation_prompts))},
         **{"measurement": asdict(line.measurement), "draft_len": line.draft_len},
         **{"count": line.policy.prompts, "speed": line.policy.speed_prompts},
+        **stops_by(settings, line),
     }
     out = work / f"trial-{digest(inputs)[:8]}"
     report = reporting(work, "evaluate")

@@ -18,7 +18,7 @@ from evaluation.policy import Policy
 from evaluation.report import PairFacts, Report
 from evaluation.samples import question_digest
 from evaluation.simulation import Arm, report
-from flows import keeping, making
+from flows import keeping, making, measuring
 from flows.lineage import PROMPTS
 from registry.fingerprint import fingerprint_draft
 from speculation.records import Prompt
@@ -66,7 +66,7 @@ def measured(
         found.write(out / "report.json")
         return found
 
-    monkeypatch.setattr(making, "run_trial", trial)
+    monkeypatch.setattr(measuring, "run_trial", trial)
     plan = {"target": "/t", "parent_draft": parent, "choice": "warm"}
     out = settings.home / "trial"
     return asked, making.measure_pair(settings, LINE, plan, draft, out, print)
@@ -81,7 +81,7 @@ def test_the_pairings_adapters_are_served_where_it_is_measured(
         given.append(adapters)
         return report({"candidate": Arm(0.6), "ngram": Arm(0.1)}, prompts=30, seed=0)
 
-    monkeypatch.setattr(making, "run_trial", trial)
+    monkeypatch.setattr(measuring, "run_trial", trial)
     line = replace(LINE, adapters={"law": Path("lora/law")})
     plan = {"target": "/t", "parent_draft": None, "choice": "scratch"}
     making.measure_pair(settings, line, plan, "ngram", settings.home / "trial", print)
