@@ -45,10 +45,13 @@ class Accounting:
         *,
         capture: bool,  # prompt and completion ids too
         clock: Callable[[], float],
+        engine: str = "",  # name and version
+        running: Callable[[], int] = lambda: 0,  # other requests that have not ended
     ) -> None:
         self.unlogged = 0  # exchanges that the log could not take
         self._metrics, self._exchanges = metrics, exchanges
         self._capture, self._clock = capture, clock
+        self._engine, self._running = engine, running
         # By the queue of events that the answers to one request share.
         self._ended: WeakKeyDictionary[asyncio.Queue[tuple[int, Event]], _Ended] = (
             WeakKeyDictionary()
@@ -81,6 +84,10 @@ class Accounting:
             prompt_tokens=len(ticket.request.prompt_ids),
             adapter=ticket.request.adapter,
             adaptive=ticket.adaptive,
+            engine=self._engine,
+            temperature=ticket.request.sampling.temperature,
+            pace=ticket.pace,
+            running=self._running() + 1,
             prompt_tokens_cached=last.cached,
             counts=last.counts,
             queue_seconds=queue_seconds,

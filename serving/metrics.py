@@ -46,6 +46,7 @@ class Metrics(Collector):
         self.swaps: dict[str, int] = {"switched": 0, "failed": 0}
         self.gauges: dict[str, tuple[str, float]] = {}  # of now, by name: what it is, and how much
         self.served: dict[str, str] = {}  # labels of what is served now
+        self.version, self.started = "", 0.0  # of the process; seconds since the epoch
         registry.register(self)
 
     def request(self, labels: Labels, outcome: str) -> None:
@@ -94,6 +95,14 @@ class Metrics(Collector):
         if self.served:
             served.add_metric(tuple(self.served.values()), 1)
         yield served
+        build = GaugeMetricFamily("paceline_build_info", "1; its version.", labels=("version",))
+        build.add_metric((self.version,), 1)
+        yield build
+        started = GaugeMetricFamily(
+            "process_start_time_seconds", "When it began, seconds since the epoch."
+        )
+        started.add_metric((), self.started)
+        yield started
         swaps = CounterMetricFamily(
             "paceline_swaps", "Swaps of the served pair, by outcome.", labels=("outcome",)
         )

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import metadata
 from typing import Any
 
 from monitoring.exchanges import ExchangeLog
@@ -31,6 +33,8 @@ from serving.worker import STUCK_SECONDS, Worker
 
 log = logging.getLogger("paceline.serving")
 
+ENGINE = "builtin"
+PARTS = ("weights", "adapter", "tokenizer", "chat_template", "generation", "configuration")
 NOTHING = "no pair is loaded yet"
 LOADING_RETRY_SECONDS = 5
 FAILING_RETRY_SECONDS = 5
@@ -65,8 +69,16 @@ class Service:
             on_fault=self.faults.told,
             stuck_seconds=max(STUCK_SECONDS, settings.probe_seconds),
         )
+        self.started = time.time()
+        self.version = _version()
+        metrics.version, metrics.started = self.version, self.started
         self._accounting = Accounting(
-            metrics, exchanges, capture=settings.capture, clock=self.worker.clock
+            metrics,
+            exchanges,
+            capture=settings.capture,
+            clock=self.worker.clock,
+            engine=f"{ENGINE} {self.version}".strip(),
+            running=lambda: self.worker.running,
         )
         self._admission = Admission(settings, self.worker, self._available)
         self.draining = False
@@ -123,7 +135,9 @@ class Service:
         """What is served, for the admin side and for monitors."""
         loaded, settings = self.worker.current, self.settings
         told: dict[str, Any] = {
-            "engine": "builtin",
+            "engine": ENGINE,
+            "engine_version": self.version,
+            "started": self.started,
             "model": settings.model,
             "mode": "following" if settings.pairing else "trial" if settings.trial else "static",
             "ready": self.unready() is None,
@@ -137,6 +151,7 @@ class Service:
                 "version": loaded.version,
                 "verified": loaded.own.verified,
                 "release": loaded.host.release.digest,
+                "parts": _parts(loaded.host.release),
                 "target": str(loaded.host.folder),
                 "drafter": loaded.default.name,
                 "draft_len": loaded.draft_len,
@@ -251,3 +266,17 @@ class Service:
         self._healing = asyncio.ensure_future(
             heal(self.worker, loaded, seconds=self.settings.probe_seconds)
         )
+
+
+def _version() -> str:
+    """Of this server; empty where it is not installed."""
+    try:
+        return metadata.version("paceline")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _parts(release: object) -> dict[str, str]:
+    """The digests of a release's parts, each apart."""
+    told = {name: getattr(release, name, None) for name in PARTS}
+    return {name: value for name, value in told.items() if isinstance(value, str)}

@@ -51,6 +51,7 @@ class Ticket:
     ended: bool = False
     left: Why | None = None  # why it was given up, if it was
     emitted: list[int] = field(default_factory=list)  # token ids so far
+    pace: str | None = None  # its drafter's state when it ended, where K adapts
     # What is said of it later, without the pair: fixed now, for an operator may steer.
     pair: str = field(init=False)
     release: str = field(init=False)  # digest
@@ -87,6 +88,9 @@ class Ticket:
     def end(self) -> None:
         """It has its last event. Its client may take minutes to read that, and the memory of its
         pair may be wanted for the next."""
+        engine = None if self.loaded is None else self.loaded.running
+        if engine is not None and self.adaptive and self.arm.name in engine.paces:
+            self.pace = str(engine.paces[self.arm.name].state)
         self.ended, self.loaded = True, None
 
     def outcome(self, last: Event) -> str:

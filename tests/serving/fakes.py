@@ -31,6 +31,7 @@ class FakeEngine:
         self.slots, self.waiting, self.fails = slots, 0, fails
         self.rows: dict[str, tuple[Request, int]] = {}
         self.breakers: Mapping[str, Any] = {}
+        self.paces: Mapping[str, Any] = {}
         self.gone: set[str] = set()
 
     @property

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -13,6 +15,8 @@ from serving.accounting import OUTCOMES, Accounting
 from serving.metrics import Metrics
 from serving.tickets import Ticket
 from speculation.records import Counts
+from speculation.sampling import Sampling
+from speculation.seats import State
 from speculation.sequence import Event, Request
 from tests.serving.fakes import FakePair
 
@@ -59,3 +63,32 @@ def test_a_request_is_counted_when_its_last_answer_ends_by_the_worst_of_them(
         assert f'paceline_{name}{{{labels},pair="pair"}} {value}' in page
     assert [exchange.outcome for exchange in read_exchanges(tmp_path)] == answers
     assert {*answers} <= {*OUTCOMES}
+
+
+def test_what_a_monitor_needs_of_a_request_is_in_its_line(tmp_path: Path) -> None:
+    """Engine, temperature, load, and the state of the pace that chose its K."""
+    log = ExchangeLog(tmp_path)
+    books = Accounting(
+        Metrics(CollectorRegistry()),
+        log,
+        capture=False,
+        clock=lambda: 5.0,
+        engine="builtin 1.2",
+        running=lambda: 2,
+    )
+    pair = FakePair(adaptive=True)
+    pair.start()
+    pair.engine.paces = {"head": SimpleNamespace(state=State.OFF_BY_REJECTION)}
+
+    async def story() -> None:
+        for number, draft_len in enumerate((None, 4)):
+            request = Request(f"r-{number}", (9,), 4, Sampling(temperature=0.7))
+            ticket = Ticket(replace(request, draft_len=draft_len), pair.loaded, 0.0, 2.0)
+            ticket.end()
+            books.ended(ticket, Event(request.id, (), (), "stop", Counts(emitted=2)))
+
+    asyncio.run(story())
+    log.close()
+    adaptive, fixed = read_exchanges(tmp_path)
+    assert (adaptive.engine, adaptive.temperature, adaptive.running) == ("builtin 1.2", 0.7, 3)
+    assert (adaptive.pace, fixed.pace) == ("off_by_rejection", None)
