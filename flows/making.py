@@ -103,6 +103,8 @@ def begin(settings: Settings, pairing: str, release: str) -> dict[str, Any]:
             f"{target} holds release {holds[:12]}, wanted {release[:12]}: a release must not be "
             "changed in place; put it back, or release what is there now"
         )
+    line = settings.pairings.get(pairing, Pairing())
+    check_fit(settings, line, target)
     champion = registry.champion(pairing)
     return {
         "adapters": digests_of(settings, line),
