@@ -5,15 +5,18 @@ a minute and never a release. Also carries the alarm outbox to Prefect."""
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_table_artifact
 
+from flows import telling
 from flows.alarms import deliver_alarms
 from flows.behind import look_at_servers
 from flows.catalogue import HEAVY, LIGHT
 from flows.climbing import climbs
+from flows.deciding import close_answered
 from flows.delivering import deliver_notices
 from flows.episodes import open_retrains
 from flows.line import settings, store
@@ -22,6 +25,7 @@ from flows.queueing import in_turn
 from flows.repairs import inputs
 from flows.runs import stands, start_once, under_way
 from flows.sources import arriving
+from flows.steps import alone
 from registry.effects import heal
 from registry.errors import RegistryError
 from registry.versions import RELEASE
@@ -37,9 +41,25 @@ MOST_LOOKS = 4  # at one pairing, each after an end that changes what is missing
 
 @flow(name="watch", retries=1, retry_delay_seconds=5, timeout_seconds=LOOK_SECONDS)
 def watch() -> dict[str, Any]:
-    """One look at every pairing. Gives what was started or is under way, by its key."""
+    """One look at every pairing. Gives what was started or is under way, by its key.
+
+    One at a time: on a machine that is busy, or with a registry that hangs, a look may take longer
+    than the time between two, and those that wait would take the places of what they start.
+    """
     logger = get_run_logger()
     found = settings()
+    with ExitStack() as held:
+        try:
+            held.enter_context(alone(found.home / "flows" / "watch.lock", seconds=0.0))
+        except TimeoutError:
+            logger.info("another look is under way")
+            return {"skipped": "another look is under way"}
+        return looked(found)
+
+
+def looked(found: Settings) -> dict[str, Any]:
+    """The look itself."""
+    logger = get_run_logger()
     registry = store(found)
     wanted: list[dict[str, Any]] = []
     rows = []
@@ -71,12 +91,17 @@ def watch() -> dict[str, Any]:
         create_table_artifact(rows, key="missing", description="What the last look found missing.")
     if serving:
         create_table_artifact(serving, key="serving", description="What each server serves.")
+    if not faults:
+        for told_why in close_answered(registry, found):
+            logger.info("a question is answered: %s", told_why)
     delivered = deliver_alarms(found)
     notices = deliver_notices(found, logger=logger)
+    people = telling.deliver(found, logger=logger)
     if faults and len(faults) == len(found.pairings):  # the registry itself, so it is tried again
         raise next(iter(faults.values()))
     told_faults = {name: str(error) for name, error in faults.items()}
-    return {"under_way": under, "alarms": delivered, "told": notices, "faults": told_faults}
+    told = {"told": notices, "people": people, "faults": told_faults}
+    return {"under_way": under, "alarms": delivered, **told}
 
 
 def lacking(registry: Store, found: Settings, name: str, line: Pairing) -> list[dict[str, Any]]:

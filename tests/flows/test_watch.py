@@ -14,6 +14,7 @@ from flows import episodes
 from flows import watch as module
 from flows.episodes import want_retrain
 from flows.line import settings
+from flows.steps import alone
 from flows.watch import watch
 from registry.errors import StoreError
 from registry.fingerprint import fingerprint
@@ -92,6 +93,15 @@ def test_heavy_work_of_a_home_begins_one_at_a_time_and_the_rest_waits_outside_of
     words[one] = ("done", "its run is over")
     assert two in watch()["under_way"]
     assert started == [f"go_live:one:{home.releases('one')[0].digest}", two, "alarms"]
+
+
+def test_a_look_that_finds_another_under_way_leaves_everything_to_it(
+    home: Store, started: list[str], tmp_path: Path
+) -> None:
+    with alone(tmp_path / "flows" / "watch.lock"):
+        assert watch() == {"skipped": "another look is under way"}
+    assert started == []
+    assert "skipped" not in watch()
 
 
 def test_a_release_whose_retrain_was_given_up_is_withheld_no_longer(
