@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from evaluation.report import Report, ReportError
 from monitoring.baselines import Baseline
+from monitoring.slices import cell_of, named
 from monitoring.watched import Expected
 from registry import remote
 from registry.errors import NotFoundError, RegistryError, StoreError
@@ -60,9 +61,21 @@ class Expectations:
         baseline = None
         try:
             report = Report.from_json(remote.report(champion, token=self._token))
-            candidate = [request.counts for request in report.of("candidate")]
-            if any(counts.judged for counts in candidate):
-                baseline = Baseline.of(candidate)
+            baseline = measured(report)
         except (NotFoundError, ReportError) as error:
             log.warning("pair %s has no baseline, it is learnt from requests: %s", pair, error)
         return Expected(champion.release, baseline, champion.draft_kind)
+
+
+def measured(report: Report) -> Baseline | None:
+    """What the candidate of a report was measured at, by kind of request; None where it drafted
+    nothing."""
+    candidate = report.of("candidate")
+    if not any(request.counts.judged for request in candidate):
+        return None
+    adapters = {prompt.id: prompt.adapter for prompt in report.prompts}
+    cells = [
+        cell_of(named(adapters.get(one.prompt), one.prompt_tokens, one.temperature))
+        for one in candidate
+    ]
+    return Baseline.of([request.counts for request in candidate], cells)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +20,7 @@ from configuration.serving import Serving
 from configuration.settings import Pairing, Settings
 
 if TYPE_CHECKING:
+    from monitoring.exporting import Exporter
     from serving.settings import ServeSettings
 
 DAY_SECONDS = 24 * 3600.0
@@ -244,27 +246,34 @@ def monitor(
         ),
     ] = None,
     registry: Registry = None,
-    every_seconds: Annotated[float, typer.Option(min=0.1, help="Between two looks.")] = 2.0,
+    every_seconds: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Between two looks; left out, monitoring.every_seconds."),
+    ] = None,
     home: HomeFolder = DEFAULT_HOME,
     as_json: Json = False,
 ) -> None:
-    """Watch a server: acceptance and speed over time, and an alarm when its draft falls behind.
+    """Watch servers: acceptance and speed over time, and an alarm that says why it fell.
 
-    Writes monitoring/series.jsonl under the home folder, and alarms into monitoring/outbox, from
+    Watches the server of this home and every source of [monitoring.sources] in paceline.toml.
+    Writes monitoring/series.jsonl under the home folder, and notices into monitoring/outbox, from
     where the watch flow takes them. Runs until SIGTERM or Ctrl-C.
     """
     from cli.expected import Expectations
+    from evaluation.version import code_version
     from monitoring.monitor import nothing_expected, watch_server
 
     settings = settings_of(home, registry)
+    found = settings.monitoring
     there = running(home)
     url = server or there.get("admin") or there.get("server")
-    if url is None:
+    if url is None and not found.sources:
         raise typer.BadParameter(
-            f"got none, and no server runs in {home} with its own MLflow: name the URL of one",
+            f"got none, and no server runs in {home} with its own MLflow: name the URL of one, or "
+            "sources in paceline.toml",
             param_hint="--server",
         )
-    if not url.startswith(("http://", "https://")):
+    if url is not None and not url.startswith(("http://", "https://")):
         raise typer.BadParameter(
             f"got {url!r}, wanted the http(s) URL of a server, such as http://127.0.0.1:8000",
             param_hint="--server",
@@ -277,13 +286,41 @@ def monitor(
 
         expected = Expectations(stored, pairing, token=settings.registry_token).of
     log_to(sys.stderr, machine())
-    watch_server(
-        url,
-        home,
-        expected=expected,
-        every_seconds=every_seconds,
-        headers=settings.operator_headers,
-    )
+    scrape, prometheus = settings.scrape_token, settings.prometheus_token
+    tokens = {"vllm": scrape, "sglang": scrape, "prometheus": prometheus}
+    with _shown(found.metrics_port) as exporter:
+        watch_server(
+            url,
+            home,
+            expected=expected,
+            settings=found,
+            every_seconds=found.every_seconds if every_seconds is None else every_seconds,
+            timeout_seconds=found.timeout_seconds,
+            headers=settings.operator_headers,
+            tokens={kind: token for kind, token in tokens.items() if token},
+            code_version=code_version(),
+            exporter=exporter,
+        )
+
+
+@contextmanager
+def _shown(port: int) -> Iterator[Exporter | None]:
+    """The monitor's own metrics on that port of loopback; 0: none."""
+    if not port:
+        yield None
+        return
+    from prometheus_client import CollectorRegistry
+
+    from monitoring.exporting import Exporter
+    from monitoring.exporting import serve as answer
+
+    registry = CollectorRegistry()
+    exporter = Exporter(registry)
+    end = answer(registry, port)
+    try:
+        yield exporter
+    finally:
+        end()
 
 
 def named(given: Sequence[str], option: str, wanted: str) -> dict[str, str]:

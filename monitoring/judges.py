@@ -33,6 +33,7 @@ class Judges:
     adwin: Adwin = field(default_factory=Adwin)
     confirm: Confirm = field(default_factory=Confirm)
     burn: BurnRate = field(default_factory=BurnRate)
+    below_floor: int = 0  # requests ever
 
     def compare_with(self, baseline: Baseline) -> None:
         """Start over against a baseline."""
@@ -55,6 +56,7 @@ class Judges:
         if floor is not None and (deviates is not None or rejected_off):
             bad = rejected_off or (deviates is not None and deviates.value < floor)
             self.burn.update(bad, at=at)
+            self.below_floor += bad
         dead = may_be_dead and self.collapse.update(
             judged=counts.judged, accepted=counts.accepted, at=at, rejected_off=rejected_off
         )
@@ -118,7 +120,8 @@ class Judges:
     def to_json(self) -> dict[str, Any]:
         plain = ("cusum", "collapse", "off", "confirm", "burn")
         return {name: asdict(getattr(self, name)) for name in plain} | {
-            "adwin": self.adwin.to_json()
+            "adwin": self.adwin.to_json(),
+            "below_floor": self.below_floor,
         }
 
     @classmethod
@@ -130,6 +133,7 @@ class Judges:
             Adwin.from_json(stored["adwin"]),
             Confirm.from_json(stored["confirm"]),
             BurnRate(**stored["burn"]),
+            stored["below_floor"],
         )
 
 

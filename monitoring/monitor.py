@@ -153,7 +153,8 @@ class Monitor:
             clock=clock,
         )
         self._saved, self._unsaved = -SAVE_EVERY_SECONDS, False
-        self._pairings = {source.pairing for source in sources.values() if source.pairing}
+        asked = expected is not nothing_expected
+        self._pairings = {one.pairing for one in sources.values() if one.pairing and asked}
         self._strangers: dict[str, tuple[float, int]] = {}  # pairs nobody knows: since, requests
 
     def __enter__(self) -> Monitor:
@@ -236,7 +237,7 @@ class Monitor:
         """Pairs that a pairing's servers serve and its registry does not know."""
         for pair, (since, requests) in self._strangers.items():
             if at - since >= UNKNOWN_SECONDS and requests >= UNKNOWN_REQUESTS:
-                what = f"{requests} requests were served by pair {pair}, which nobody registered"
+                what = f"{requests} requests were served by pair {pair}, which is no champion's"
                 yield SourceFault(pair, "unknown_pair", since, what, pair)
 
     def _known(self, pair: str, drafter: str) -> Watched:
@@ -302,11 +303,12 @@ def figures(watched: Watched) -> Iterator[Figures]:
         None if facts.baseline is None else facts.baseline.estimate,
         None if facts.forwards_per_request is None else facts.forwards_per_request.estimate,
         watched.seen,
-        sum(watched.judges.burn.below),
+        watched.judges.below_floor,
     )
     for one in facts.slices:
         usual = None if one.expected is None else one.expected.estimate
-        yield Figures(watched.pair, watched.drafter, one.name, one.recent, usual)
+        requests = watched.mixture.watches[one.name].requests
+        yield Figures(watched.pair, watched.drafter, one.name, one.recent, usual, requests=requests)
 
 
 @contextmanager

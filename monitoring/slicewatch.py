@@ -28,6 +28,7 @@ class SliceWatch:
     cusum: Cusum = field(default_factory=Cusum)
     collapse: Collapse = field(default_factory=Collapse)
     recent: list[tuple[float, float]] = field(default_factory=list)  # (at, deviation)
+    requests: int = 0  # ever
 
     def compare_with(self, cusum: Cusum, collapse: Collapse) -> None:
         """Start over against another baseline; what was kept was measured by the old one."""
@@ -37,6 +38,7 @@ class SliceWatch:
         self, *, judged: int, accepted: int, deviation: float | None, weight: float, at: float
     ) -> None:
         """One request of the slice."""
+        self.requests += 1
         self.collapse.update(judged=judged, accepted=accepted, at=at)
         if deviation is None:
             return
@@ -71,6 +73,7 @@ class SliceWatch:
             Cusum(**stored["cusum"]),
             Collapse.from_json(stored["collapse"]),
             [(at, value) for at, value in stored["recent"]],
+            stored["requests"],
         )
 
 
