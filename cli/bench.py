@@ -1,5 +1,6 @@
 """`paceline bench`: what speculation costs and gains, as ratios of interleaved runs; the proof
-that the gate's verdicts can be trusted (proving.py); and the founding case (case.py)."""
+that the gate's verdicts can be trusted (proving.py), and the monitor's alarms (bench_monitor.py);
+and the founding case (case.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import bench_fingerprint, bench_registry, case, proving
+from cli import bench_fingerprint, bench_monitor, bench_registry, case, proving
 from cli.models import Target, measured_draft
 from cli.output import Json, emit, figure, progress_bars, table
 from configuration.prompts import EXAMPLE
@@ -31,6 +32,7 @@ def bench() -> None:
 app.command()(proving.gate)
 app.command()(bench_fingerprint.fingerprint)
 app.command()(bench_registry.registry)
+app.command()(bench_monitor.monitor)
 app.command()(case.case)
 
 
