@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flows.missing import LEFT
+from registry.leaving import LEFT
 from speculation.records import WITHOUT_WEIGHTS
 
 if TYPE_CHECKING:

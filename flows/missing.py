@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from registry.leaving import LEFT
 from registry.versions import PREVIOUS
 from speculation.records import Phase
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from registry.store import PairVersion, ReleaseVersion
 
 MEASUREMENTS = 3  # of a release's pair that are cut short, each tried three times: then a person
-LEFT = "paceline.left"  # tag: why a person who was asked left the pair as it is
 Missing = tuple[str, dict[str, Any], str, str]  # flow, parameters, key, why
 
 

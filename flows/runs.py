@@ -26,7 +26,7 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.deployments import run_deployment
-from prefect.states import Crashed
+from prefect.states import Cancelled, Crashed
 
 from flows.attempts import KILLED, Word, standing
 from flows.whose import deployment, own_key, tag
@@ -102,6 +102,18 @@ def under_way(*flows: str) -> list[FlowRun]:
     states = [*ALIVE, StateType.SCHEDULED]
     with get_client(sync_client=True) as client:
         return _all(client, states, FlowFilter(name=FlowFilterName(any_=list(flows))))
+
+
+def paused(*flows: str) -> list[FlowRun]:
+    """This home's runs of these flows that wait for a person."""
+    with get_client(sync_client=True) as client:
+        return _all(client, [StateType.PAUSED], FlowFilter(name=FlowFilterName(any_=list(flows))))
+
+
+def cancel(run: FlowRun, why: str) -> None:
+    """End a run that waits: nobody has to answer it any more."""
+    with get_client(sync_client=True) as client:
+        client.set_flow_run_state(run.id, Cancelled(message=why), force=True)
 
 
 def find(key: str) -> FlowRun | None:

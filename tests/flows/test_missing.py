@@ -10,6 +10,7 @@ from configuration.limits import Limits
 from configuration.settings import Pairing
 from flows import missing as module
 from flows.missing import concluded
+from registry.leaving import LEFT
 from registry.versions import (
     CHAMPION,
     ENDED_EARLY,
@@ -180,7 +181,7 @@ def test_a_person_is_asked_where_that_is_the_policy_and_where_the_gate_could_not
     unsure = [pair(3, NEW, "INCONCLUSIVE"), champion]
     flows = [flow for flow, *_ in missing("line", releases, unsure, champion, ended=MADE)]
     assert flows == ["go_live", "approve"], "its release does not wait for the answer"
-    left = [pair(3, NEW, "PASS", tags={module.LEFT: "too slow"}), champion]
+    left = [pair(3, NEW, "PASS", tags={LEFT: "too slow"}), champion]
     flows = [flow for flow, *_ in missing("line", releases, left, champion, ended=MADE)]
     assert flows == ["go_live"], "whoever said no is not asked again"
 
