@@ -40,7 +40,8 @@ def status(
 ) -> None:
     """Show each pairing: its releases, its pairs with their verdicts, and which one is champion.
 
-    Where a server of this home runs, shows what it serves now; and alarms that nobody took yet.
+    Where a server of this home runs, shows what it serves now; and open alarms, with what was done
+    about each.
     """
     settings = settings_of_existing(home, registry)
     for name in (pairing or ()) if settings.pairings else ():
@@ -64,7 +65,10 @@ def status(
         what = f"{pair} on release {release}" if pair else "nothing yet: there is no champion"
         lines.append(f"serving {what}, at {there['server']}")
     lines += [f"{name}: {address}" for name, address in there.items()]
-    lines += [f"ALARM {alarm['cause']}: {alarm['statement']}" for alarm in alarms]
+    for alarm in alarms:
+        lines.append(f"ALARM {alarm['cause']}: {alarm['statement']}")
+        if alarm["done"]:
+            lines.append(f"  done: {alarm['done']}")
     emit(record, lines)
 
 
@@ -125,8 +129,12 @@ def served(server: str | None, settings: Settings) -> dict[str, Any] | None:
 
 
 def _alarms(home: Path) -> list[dict[str, Any]]:
-    """Alarms that are not delivered yet."""
+    """Alarms that are not over, with what was done about each."""
     from monitoring.outbox import Outbox
 
     folder = home / "monitoring" / "outbox"
-    return [asdict(alarm) for alarm in Outbox(folder).pending()] if folder.is_dir() else []
+    if not folder.is_dir():
+        return []
+    outbox = Outbox(folder)
+    answers = [(alarm, outbox.response(alarm.id) or {}) for alarm in outbox.open()]
+    return [asdict(alarm) | {"done": answer.get("done", "")} for alarm, answer in answers]
