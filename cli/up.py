@@ -59,11 +59,12 @@ def up(
     if not settings.pairings:
         settings.pairing()  # raises: there is nothing to run the loop for
     need_control()
+    from cli.listening import listening
     from cli.stack import Stack
     from cli.upkeep import Upkeep, write_state
     from cli.worker import alone
 
-    with alone(home), Stack(home, os.environ) as stack:
+    with alone(home), Stack(home, os.environ) as stack, listening(settings):
         if stack.ended:
             print(f"ended leftovers of a killed run: {', '.join(stack.ended)}", file=sys.stderr)
         programs, environ = chosen(settings, stack.environ(), pairing, only or NAMES)

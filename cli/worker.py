@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cli.home import DEFAULT_HOME, HomeFolder, Registry, running, servers, settings_of
+from cli.listening import listening
 from cli.output import Json, emit
 from evaluation.endpoints import EndpointError, ending, free_port
 
@@ -33,7 +34,7 @@ def worker(
     from cli.stack import PREFECT
     from cli.supervised import supervised
 
-    with alone(home), servers(settings, flows=True) as there:
+    with alone(home), servers(settings, flows=True) as there, listening(settings):
         prefect = os.environ["PREFECT_API_URL"]
 
         def check() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from configuration.faults import ConfigurationError, Fault
+from configuration.hooks import HookListener
 from configuration.limits import Limits
 from configuration.notices import Notices
 from configuration.rules import positive
@@ -108,6 +109,7 @@ class Settings:
     serving: Serving = field(default_factory=Serving)
     monitoring: Monitoring = field(default_factory=Monitoring)
     notices: Notices = field(default_factory=Notices)
+    hooks: HookListener = field(default_factory=HookListener)
     pairings: Mapping[Annotated[str, NAME], Pairing] = field(default_factory=dict)
     # Secrets: from the environment, or from files that it names.
     registry_token: str | None = field(default=None, repr=False)

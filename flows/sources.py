@@ -3,6 +3,7 @@ weights, so it is a part of each look; knows nothing of Prefect."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from configuration.sources import Source
 from flows.ledger import note
+from flows.steps import digest, read_json, write_json
 from registry.arrivals import Arrival, Arrivals
 from registry.errors import RegistryError
 from registry.incoming import candidates, signature, unfinished, written
@@ -90,6 +92,28 @@ def arriving(
             work.append({"pairing": pairing, "rank": "release", **said, **task})
     work.sort(key=lambda one: float(one["since"]))
     return work[:1], rows
+
+
+def subscribe(settings: Settings, registry: Store) -> str:
+    """See, once for each start of the worker, that the registry posts to who listens here; why it
+    does not, "" where it does or nobody listens. A look each minute does the same."""
+    hooks, secret = settings.hooks, settings.hook_secret
+    if not hooks.port or secret is None:
+        return ""
+    url = hooks.url or f"http://{hooks.host}:{hooks.port}/hooks/registry"
+    marker = settings.home / "flows" / "webhook.json"
+    worker = os.environ.get("FLOWS_WORKER_STARTED", "")
+    done = {"of": digest({"registry": registry.url, "url": url, "worker": worker})}
+    if read_json(marker) == done:
+        return ""
+    from registry.subscribing import ensure_webhook
+
+    try:
+        ensure_webhook(registry, url, secret)
+    except RegistryError as error:
+        return f"no webhook, so releases are seen by looking each minute: {error}"
+    write_json(marker, done)
+    return ""
 
 
 def told_back(settings: Settings, pairing: str, of: str, arrival: Arrival, outcome: str) -> str:

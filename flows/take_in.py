@@ -13,11 +13,11 @@ from prefect.artifacts import create_markdown_artifact
 from configuration.sources import Source
 from flows import taking
 from flows.bounds import end_with_worker
+from flows.hurrying import hint
 from flows.ledger import note
 from flows.line import configured, store
 from flows.progress import reporting
 from flows.retrain import step
-from flows.runs import start
 from flows.sources import memory, origin, told_back
 from flows.steps import alone, once
 from registry.arrivals import Arrival
@@ -58,7 +58,7 @@ def take_in(pairing: str, source: dict[str, Any], arrival: dict[str, Any]) -> di
         known.note(origin(place), shown, outcome)
         shutil.rmtree(work, ignore_errors=True)
     if made["new"]:
-        start("watch", {}, f"hurry:take_in:{shown.id}")
+        hint(settings.home, f"taken-in-{shown.id}")
     return _told(pairing, {**made, "outcome": outcome})
 
 

@@ -24,7 +24,7 @@ from flows.missing import Missing, missing
 from flows.queueing import in_turn
 from flows.repairs import inputs
 from flows.runs import stands, start_once, under_way
-from flows.sources import arriving
+from flows.sources import arriving, subscribe
 from flows.steps import alone
 from registry.effects import heal
 from registry.errors import RegistryError
@@ -68,6 +68,8 @@ def looked(found: Settings) -> dict[str, Any]:
     for name, line in found.pairings.items():
         arrived, waiting = arriving(
             found, name, line, registry, stands=stands, inputs=inputs(found, line)
+    if why := subscribe(found, registry):
+        logger.warning(why)
         )
         wanted += arrived
         rows += waiting

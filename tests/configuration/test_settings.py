@@ -70,7 +70,7 @@ def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
     )
     assert found == {
         "registr": "got an unknown key, wanted one of registry, prefect, serving, monitoring, "
-        "notices, pairings: did you mean registry?",
+        "notices, hooks, pairings: did you mean registry?",
         "registry": "got 'ftp://x', wanted an http(s) URL, sqlite:///path/to/mlflow.db or nothing: "
         "change it",
         "serving.port": "got 70000, wanted 0 to 65535: change it",

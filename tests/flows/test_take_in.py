@@ -12,14 +12,17 @@ from typing import Any
 
 import pytest
 
+from configuration.hooks import HookListener
 from configuration.settings import Pairing, Settings
 from configuration.sources import Source
 from configuration.writing import write_default
 from flows import take_in as module
 from flows import taking
 from flows.ledger import entries
-from flows.sources import arriving
+from flows.sources import arriving, subscribe
 from flows.take_in import take_in
+from registry import subscribing
+from registry.errors import StoreError
 from registry.fingerprint import fingerprint
 from registry.schema import prepare_database
 from registry.store import Store
@@ -37,12 +40,11 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def home(tmp_path: Path, database: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home whose registry is empty; nobody hurries the next look."""
+    """A home whose registry is empty."""
     home = tmp_path / "home"
     (home / "mlflow").mkdir(parents=True)
     shutil.copy(database, home / "mlflow" / "mlflow.db")
     monkeypatch.setenv("PACELINE_HOME", str(home))
-    monkeypatch.setattr(module, "start", lambda *given: None)
     return home
 
 
@@ -114,6 +116,7 @@ def test_a_release_is_registered_where_it_lies_and_once_however_many_see_it(
     (made,) = taken(again())
     assert (made["version"], made["folder"], made["new"]) == (1, str(first), True)
     assert again() == []
+    assert len(list((home / "flows" / "hints").iterdir())) == 1, "the next look comes soon"
     shutil.copytree(first, tmp_path / "elsewhere" / "copy")
     also = look(folder_source(place), folder_source(tmp_path / "elsewhere"))
     (known,) = taken(also())
@@ -360,6 +363,27 @@ def test_killed_at_any_step_it_goes_on_and_registers_once(
     assert fingerprint(Path(made["folder"])).digest == made["release"]
     assert len(store(home).releases("docs")) == 1
     assert again() == []
+
+
+def test_the_registry_is_asked_to_post_once_a_start_and_a_no_stops_nothing(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def ensure(of: Store, url: str, secret: str) -> None:
+        asked.append(url)
+        if len(asked) == 1:
+            raise StoreError("it wants https")
+
+    monkeypatch.setattr(subscribing, "ensure_webhook", ensure)
+    nobody = Settings(home=home)
+    assert subscribe(nobody, store(home)) == ""
+    heard = replace(nobody, hooks=HookListener(port=4000), hook_secret="s" * 20)
+    assert "it wants https" in subscribe(heard, store(home))
+    assert [subscribe(heard, store(home)) for _ in range(3)] == ["", "", ""]
+    monkeypatch.setenv("FLOWS_WORKER_STARTED", "later")
+    assert subscribe(heard, store(home)) == ""
+    assert asked == ["http://127.0.0.1:4000/hooks/registry"] * 3
 
 
 def test_an_arrival_is_the_same_after_a_way_through_json() -> None:
