@@ -65,11 +65,11 @@ def looked(found: Settings) -> dict[str, Any]:
     rows = []
     serving: list[dict[str, Any]] = []
     faults: dict[str, RegistryError] = {}
+    if why := subscribe(found, registry):
+        logger.warning(why)
     for name, line in found.pairings.items():
         arrived, waiting = arriving(
             found, name, line, registry, stands=stands, inputs=inputs(found, line)
-    if why := subscribe(found, registry):
-        logger.warning(why)
         )
         wanted += arrived
         rows += waiting
