@@ -16,7 +16,7 @@ from typing import Any
 
 from evaluation.client import Answer
 from evaluation.parity import Parity, compare, compare_served
-from evaluation.rouge import rouge_l_metric
+from evaluation.rouge import rouge_l_metric, to_the_letter
 from evaluation.samples import (
     ACCEPTANCE,
     SPEED,
@@ -210,9 +210,14 @@ def report_of(
     texts: list[tuple[str, str]] = [
         *((s.answer.text, plain[s.prompt, s.temperature].text) for s in compared),
         *((s.answer.text, timed[_timed(s)].text) for s in served),
-        *((s.answer.text, references[s.prompt]) for s in with_reference),
     ]
-    scored = _scored(texts, tokenizer=tokenizer)
+    to_references = [(s.answer.text, references[s.prompt]) for s in with_reference]
+    scored = _scored([*texts, *to_references], tokenizer=tokenizer)
+    # Speculation must not change what no tokenizer counts either: a sign, an indentation, case.
+    scored[: len(texts)] = [
+        to_the_letter(*pair) if score == 1 and pair[0] != pair[1] else score
+        for pair, score in zip(texts, scored, strict=False)
+    ]
     parity = {
         s.key: compare(s.answer, plain[s.prompt, s.temperature], rouge_l=score)
         for s, score in zip(compared, scored, strict=False)
