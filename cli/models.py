@@ -190,6 +190,15 @@ def release(
             help="The version of this MLflow that TARGET was downloaded from, to be linked.",
         ),
     ] = "",
+    adapter: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="A LoRA adapter of TARGET: the two together are the release, merged in the home.",
+            exists=True,
+            file_okay=False,
+        ),
+    ] = None,
     registry: Registry = None,
     home: HomeFolder = DEFAULT_HOME,
     as_json: Json = False,
@@ -206,7 +215,9 @@ def release(
         settings.pairing(pairing)  # a mistyped one would be a line of its own
     folder = (_released(settings, pairing) if target is None else target).resolve()
     with progress_bars() as progress:
-        found = taken(folder, progress=progress)
+        found = taken(folder, adapter=adapter, progress=progress)
+    if adapter is not None:
+        folder = _merged(settings, pairing, folder, adapter, found.digest)
     with servers(settings) as there:
         from registry.store import Store
 
@@ -221,6 +232,19 @@ def release(
         f"{pairing}: {folder} is release {version.version} ({found.digest[:12]})"
         + ("" if version.uri == str(folder) else f", which stays at {version.uri}"),
     )
+
+
+def _merged(settings: Settings, pairing: str, base: Path, adapter: Path, digest: str) -> Path:
+    """The folder that a server can load of a base with an adapter, in the home."""
+    from registry.adapters import adapter_fits
+    from registry.errors import IncompatibleError
+
+    fits = adapter_fits(base, adapter)
+    if not fits.ok:
+        raise IncompatibleError(f"{adapter}: does not fit {base}: {'; '.join(fits.reasons)}")
+    from training.adapter import merge
+
+    return merge(base, adapter, (settings.home / "releases" / pairing / digest[:16]).resolve())
 
 
 def _released(settings: Settings, pairing: str) -> Path:
