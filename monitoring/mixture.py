@@ -38,18 +38,15 @@ class Mixture:
     shifts: dict[str, MixShift] = field(default_factory=dict)  # by kind
     since_look: int = 0
 
-    def compare_with(self, baseline: Baseline) -> None:
-        """Start over against a baseline; its own requests' shares are the usual ones."""
+    def compare_with(self, baseline: Baseline, *, learnt: bool) -> None:
+        """Start over against a baseline. The shares of one that was learnt here are the usual ones;
+        a report's prompts are no traffic, so its pair's first requests are."""
         known = baseline.slices()
         for name, watch in self.watches.items():
             self._compare(watch, baseline, known.get(name) is not None)
         self.shifts, self.since_look = {}, 0
-
-    def count_usual(self, served: Sequence[Served]) -> None:
-        """These requests' shares are the usual ones."""
-        self.usual, self.usual_requests = {}, 0
-        for one in served:
-            self._usual(self._names(one))
+        self.usual = {name: cell.requests for name, cell in known.items()} if learnt else {}
+        self.usual_requests = sum(cell.requests for cell in baseline.cells.values()) * learnt
 
     def update(
         self, served: Served, deviates: Deviation | None, baseline: Baseline | None, *, dead: bool

@@ -72,7 +72,7 @@ class Watched:
         if ours and expected.baseline is not None and expected.baseline != self.reported:
             self.reported = expected.baseline
             self.learning.end()
-            self._compare_with(expected.baseline)
+            self._compare_with(expected.baseline, learnt=False)
 
     def update(self, exchange: Exchange) -> bool:
         """One request that has ended. True while there is something to be said of the pair."""
@@ -208,7 +208,7 @@ class Watched:
                 served, falling=cusum.level > 0, fallen=cusum.on, engine=self.engine
             )
             if learnt is not None:
-                self._compare_with(learnt)
+                self._compare_with(learnt, learnt=True)
 
     def _is_new(self, served: Served) -> bool:
         """Is it of a kind that is still learnt? Of a report's pair all kinds are compared."""
@@ -226,13 +226,12 @@ class Watched:
             self.baseline = replace(self.baseline, cells=cells)
         return True
 
-    def _compare_with(self, baseline: Baseline) -> None:
+    def _compare_with(self, baseline: Baseline, *, learnt: bool) -> None:
         if not baseline.engine:
             baseline = replace(baseline, engine=self.engine)
         self.baseline, self.new_cells = baseline, {}
         self.judges.compare_with(baseline)
-        self.mixture.compare_with(baseline)
-        self.mixture.count_usual(self.learning.first)
+        self.mixture.compare_with(baseline, learnt=learnt)
         self.queue_before = _p95([one.queue_seconds for one in self.kept])
         if baseline.engine == self.engine:
             self.engine_since = None

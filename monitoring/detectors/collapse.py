@@ -15,6 +15,7 @@ from monitoring.detectors.cusum import Cusum
 from monitoring.detectors.weights import information
 
 DEAD = 0.02  # what a draft that guesses at random may still get accepted
+OFF_EVIDENCE = 0.5  # of the threshold, where drafting was turned off for being rejected
 OFF_REQUESTS = 5  # in a row that were not drafted for, because the target rejected too much
 
 
@@ -41,7 +42,7 @@ class Collapse:
         """One request. True while the draft looks dead."""
         if not judged:
             if rejected_off and self.excursion.level > 0:
-                return self.excursion.update(0.0, at=at)  # counted, and as sure as before
+                self._off(at)
             return self.excursion.on
         dead = min(DEAD, self.alive / 4)
         share = accepted / judged
@@ -49,6 +50,14 @@ class Collapse:
             (1 - dead) / (1 - self.alive)
         )
         return self.excursion.update(information(judged) * ratio, at=at)
+
+    def _off(self, at: float) -> None:
+        """One more that nothing was drafted for: counted, and as sure as before. The pace has come
+        to the same by itself, so half of what would convince us alone is enough."""
+        excursion = self.excursion
+        excursion.update(0.0, at=at)
+        enough = excursion.level > OFF_EVIDENCE * excursion.threshold
+        excursion.on = excursion.on or (enough and excursion.requests >= excursion.at_least)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Collapse:

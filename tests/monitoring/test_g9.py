@@ -77,36 +77,42 @@ def test_falls_are_seen_in_time() -> None:
 
 
 def test_healthy_requests_do_not_alarm() -> None:
-    assert false_alarms(streams=2, requests=20_000) == 0
+    assert false_alarms(streams=1, requests=6000) == 0
 
 
 def test_a_slow_daily_wave_does_not_alarm() -> None:
-    assert false_alarms(streams=1, requests=20_000, shift=daily_wave(LEARNT + 20_000)) == 0
+    assert false_alarms(streams=1, requests=6000, shift=daily_wave(LEARNT + 6000)) == 0
 
 
 @pytest.mark.parametrize("after", [1, 2, 8])
 def test_a_change_of_draft_len_alone_does_not_alarm(after: int) -> None:
     before = stream(LEARNT, seed=1, hazards=HEAD, draft_len=4)
-    changed = stream(6000, seed=2, hazards=HEAD, draft_len=after)
+    changed = stream(3000, seed=2, hazards=HEAD, draft_len=after)
     assert first_alarm(before + changed) is None
 
 
 def test_turning_speculation_off_does_not_alarm() -> None:
-    off = [Counts(rounds=0, plain_forwards=48, emitted=48)] * 5000
+    off = [Counts(rounds=0, plain_forwards=48, emitted=48)] * 2000
     assert first_alarm(stream(LEARNT, seed=1) + off) is None
 
 
 def test_very_short_requests_do_not_alarm_by_chance() -> None:
-    assert false_alarms(streams=1, requests=20_000, tokens=6) == 0
+    assert false_alarms(streams=1, requests=6000, tokens=6) == 0
 
 
 def test_requests_whose_length_follows_their_acceptance_do_not_alarm() -> None:
-    assert false_alarms(streams=1, requests=20_000, length_follows_acceptance=True) == 0
+    assert false_alarms(streams=1, requests=6000, length_follows_acceptance=True) == 0
 
 
 @pytest.mark.slow
 def test_forty_streams_of_twenty_thousand_healthy_requests_alarm_at_most_once() -> None:
     assert false_alarms(streams=40, requests=20_000) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [{"tokens": 6}, {"length_follows_acceptance": True}], ids=str)
+def test_neither_short_requests_nor_lengths_alarm_in_ten_streams(how: dict[str, int]) -> None:
+    assert false_alarms(streams=10, requests=20_000, **how) == 0
 
 
 @pytest.mark.slow
