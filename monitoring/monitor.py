@@ -28,10 +28,12 @@ from monitoring.series import Entry, Mark, Throughput, append
 from monitoring.settings import Monitoring, Source
 from monitoring.sources import Looked, Sources, log
 from monitoring.state import load, save
+from monitoring.thinning import thin
 from monitoring.watched import Expected, Watched
 from monitoring.whole import sweep
 from speculation.records import pool
 
+THIN_EVERY_SECONDS = 3600.0
 SAVE_EVERY_SECONDS = 10.0  # at most: the state of a thousand replicas is a megabyte or two
 UNKNOWN_SECONDS, UNKNOWN_REQUESTS = 600.0, 50  # of a pair that nobody knows, before it is told
 
@@ -152,6 +154,7 @@ class Monitor:
             tokens=tokens,
             clock=clock,
         )
+        self._thinned = -THIN_EVERY_SECONDS
         self._saved, self._unsaved = -SAVE_EVERY_SECONDS, False
         asked = expected is not nothing_expected
         self._pairings = {one.pairing for one in sources.values() if one.pairing and asked}
@@ -191,6 +194,9 @@ class Monitor:
         due = time.monotonic() - self._saved >= SAVE_EVERY_SECONDS
         if notices or (self._unsaved and due):
             self._save()
+        if time.monotonic() - self._thinned >= THIN_EVERY_SECONDS:
+            self._thinned = time.monotonic()
+            thin(self._paths.series, now=self._clock())
         if self._exporter is not None:
             self._exporter.show(self._shown(looked), notices)
 

@@ -1,4 +1,4 @@
-"""series.jsonl: how acceptance went over time, appended to and never rewritten.
+"""series.jsonl: how acceptance went over time, appended to; what is old is thinned (thinning.py).
 
 Knows points of windows, what the server's counters did, and marks (a release, a promotion, a swap,
 an alarm); knows nothing of how they were computed or drawn. A killed writer leaves at most one
@@ -7,9 +7,11 @@ broken last line, which the next writer closes and readers skip; a point written
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -69,23 +71,42 @@ _KINDS: dict[str, type[Point] | type[Throughput] | type[Mark]] = {
     "throughput": Throughput,
     "mark": Mark,
 }
-_NAMES = {kind: name for name, kind in _KINDS.items()}
+NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def append(path: Path, entries: Iterable[Entry]) -> None:
     """Append whole lines in one write; several processes may append to one file."""
-    lines = [json.dumps({"kind": _NAMES[type(e)], **asdict(e)}) + "\n" for e in entries]
+    lines = [json.dumps({"kind": NAMES[type(e)], **asdict(e)}) + "\n" for e in entries]
     if not lines:
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
+    with locked(path) as file:
         size = os.fstat(file).st_size
         torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
         text = ("\n" if torn else "") + "".join(lines)
         os.write(file, text.encode())
-    finally:
-        os.close(file)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[int]:
+    """The file, made where it is not there, with nobody else writing to it or replacing it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_at(file, path):
+                yield file
+                return
+        finally:
+            os.close(file)  # and lets go of it
+
+
+def _is_at(file: int, path: Path) -> bool:
+    """Was it replaced while the lock was waited for?"""
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def read_series(path: Path) -> list[Entry]:
