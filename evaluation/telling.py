@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from evaluation.remedies import remedy
+from evaluation.rules_parity import RULE as PARITY
 from evaluation.rules_slices import RULE as SLICE
 from speculation.records import Finding, Phase, Verdict
 
@@ -105,7 +106,7 @@ def _gain(verdict: Verdict) -> str:
     if known:
         first, interval = known[0]
         told.append(
-            f"answers stay what they are and come {interval.estimate:.2f} times as fast "
+            f"{_texts(verdict)} and come {interval.estimate:.2f} times as fast "
             f"({interval.low:.2f} to {interval.high:.2f}) {_at(first.rule)}"
         )
     if len(known) > 1:
@@ -119,6 +120,15 @@ def _gain(verdict: Verdict) -> str:
             f"the target keeps {abs(gained):.3f} {more} of its tokens than of the serving draft's"
         )
     return ", ".join(told) or "it passes every rule"
+
+
+def _texts(verdict: Verdict) -> str:
+    """What became of the answers, no better than the parity rules have it."""
+    judged = [f for f in verdict.findings if f.rule.startswith(PARITY) and mark(f) != "not judged"]
+    if any(f.interval is not None for f in judged):
+        return "answers are as near to those without it as these are to each other"
+    rounded = any("rounding" in f.statement for f in judged)
+    return "answers stay what they are" + (" but for rounding" if rounded else "")
 
 
 def _cap(verdict: Verdict) -> str:

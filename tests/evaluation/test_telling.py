@@ -11,13 +11,15 @@ from evaluation.gate import judge
 from evaluation.limits import above, plainly, possible
 from evaluation.markdown import markdown
 from evaluation.page import page
+from evaluation.parity import Parity
 from evaluation.policy import Policy
 from evaluation.remedies import REMEDIES
 from evaluation.report import Report
 from evaluation.shown import shown
-from evaluation.simulation import report
+from evaluation.simulation import EQUAL, Arm, report
 from evaluation.telling import mark, next_steps, sentence
 from speculation.records import Basis, Finding, Interval, Phase, Verdict
+from tests.evaluation.reshaped import changed
 from tests.evaluation.test_gate import ARMS
 
 AROUND = Interval(1.0, 0.9, 1.1, 20)
@@ -123,3 +125,27 @@ def test_a_share_is_shown_within_0_to_1_and_judged_as_it_is() -> None:
     found = above("slice task a", "", share, 0.0, Policy())
     assert found.interval == share
     assert found.phase is Phase.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("parity", "baseline", "said"),
+    [
+        (EQUAL, EQUAL, "may serve: answers stay what they are and come"),
+        (Parity(False, 3, 0.25, 0.4), EQUAL, "answers stay what they are but for rounding and"),
+        (
+            Parity(False, 3, None, 0.8),
+            Parity(False, 3, None, 0.8),
+            "answers are as near to those without it as these are to each other and come",
+        ),
+    ],
+)
+def test_a_pass_says_of_the_answers_what_parity_found(
+    parity: Parity, baseline: Parity, said: str
+) -> None:
+    whole = report({"candidate": Arm(0.6), "ngram": Arm(0.2)}, seed=1)
+    for run in ("acceptance", "speed"):
+        whole = changed(whole, "candidate", lambda r: replace(r, parity=parity), run=run)
+    whole = changed(whole, "none", lambda r: replace(r, parity=baseline), run="speed")
+    verdict = judge(Policy(), whole)
+    assert verdict.phase is Phase.PASS, verdict
+    assert said in sentence(verdict)
