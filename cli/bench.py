@@ -1,5 +1,6 @@
 """`paceline bench`: what speculation costs and gains, as ratios of interleaved runs; the proof
 that the gate's verdicts can be trusted (proving.py), and the monitor's alarms (bench_monitor.py);
+how long the loop takes and what it costs (bench_loop.py);
 and the founding case (case.py)."""
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import bench_fingerprint, bench_monitor, bench_registry, case, proving
+from cli import bench_fingerprint, bench_loop, bench_monitor, bench_registry, case, proving
 from cli.models import Target, measured_draft
 from cli.output import Json, emit, figure, progress_bars, table
 from configuration.prompts import EXAMPLE
@@ -33,6 +34,7 @@ app.command()(proving.gate)
 app.command()(bench_fingerprint.fingerprint)
 app.command()(bench_registry.registry)
 app.command()(bench_monitor.monitor)
+app.command()(bench_loop.loop)
 app.command()(case.case)
 
 

@@ -171,6 +171,10 @@ class Stack:
         argv += ["--home", str(self.home)]
         self._start("monitor", argv, None, "")
 
+    def children(self) -> dict[str, Endpoint]:
+        """Those that run, by name."""
+        return dict(self._running)
+
     def environ(self) -> dict[str, str]:
         """The environment that the children got: what a process needs to talk to them."""
         return dict(self._environ)

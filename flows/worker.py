@@ -30,6 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--watch-seconds", type=float, default=WATCH_SECONDS)
+    parser.add_argument("--hurry", action=argparse.BooleanOptionalAction, default=True)
     arguments = parser.parse_args()
     os.environ["PACELINE_HOME"] = str(arguments.home.resolve())
     os.environ[STARTED] = str(time.time())
@@ -49,7 +50,8 @@ def main() -> None:
         name="hurrying",
         daemon=True,
     )
-    hurrying.start()
+    if arguments.hurry:
+        hurrying.start()
     made = deployments(settings(), arguments.watch_seconds)
     if gone := remove_gone(made):
         print(f"deployments that the configuration no longer has: {gone}", flush=True)
@@ -57,7 +59,8 @@ def main() -> None:
         serve(*made, limit=AT_ONCE)
     finally:
         ended.set()
-        hurrying.join()
+        if arguments.hurry:
+            hurrying.join()
 
 
 if __name__ == "__main__":
