@@ -123,9 +123,14 @@ class Settings:
     prometheus_token: str | None = field(default=None, repr=False)  # of Prometheus' query API
 
     def __post_init__(self) -> None:
-        for name in self.pairings:
+        for name, line in self.pairings.items():
             if not NAME.pattern.fullmatch(name):
                 raise ValueError(f"got the pairing name {name!r}, wanted {NAME.wanted}")
+            if name in line.adapters:
+                raise ValueError(
+                    f"got an adapter named {name!r} as its pairing is: clients ask for either by "
+                    "name, so give it another"
+                )
         if names_a_user(self.registry):
             raise ValueError(
                 f"got registry = {sayable(self.registry)!r} with a name or a password, wanted it "

@@ -81,5 +81,11 @@ def bound(
     return now, {name: str(places[name]) for name in now}
 
 
+def as_input(adapters: Mapping[str, str] | None) -> dict[str, dict[str, str]]:
+    """What a step's result follows from; nothing where there are none, so that what was finished
+    before pairings had adapters stays finished."""
+    return {"adapters": dict(adapters)} if adapters else {}
+
+
 def _short(digest: str | None) -> str:
     return "none" if digest is None else digest[:12]

@@ -11,6 +11,7 @@ from prefect.artifacts import create_markdown_artifact
 
 from configuration.settings import Settings
 from flows import standing_in
+from flows.adapters import as_input, digests_of
 from flows.bounds import end_with_worker
 from flows.line import configured, work_folder
 from flows.retrain import evaluate, gate, register, step
@@ -44,7 +45,7 @@ def go_live(pairing: str, release: str, why: str) -> dict[str, Any]:
     outcome = once(
         work,
         "stand_in",
-        {"release": release, "kind": kind},
+        {"release": release, "kind": kind, **as_input(digests_of(settings, line))},
         lambda: standing_in.stand_in(settings, pairing, release, kind, told),
         lasting=lambda told: told["promoted"],
     )
@@ -83,7 +84,10 @@ def begin(pairing: str, release: str, work: Path) -> dict[str, Any]:
     return once(
         work,
         "begin",
-        {"release": release, **rivals(settings, pairing, release, work, "begin")},
+        {
+            **{"release": release, **rivals(settings, pairing, release, work, "begin")},
+            **as_input(digests_of(settings, line)),
+        },
         lambda: standing_in.begin(settings, line, pairing, release, work),
     )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from configuration.prompts import read_pairing_prompts
 from configuration.settings import Pairing, Settings
-from flows.adapters import adapters_of, check_fit, digests_of
+from flows.adapters import adapters_of, as_input, check_fit, digests_of
 from flows.child import in_child
 from flows.line import device, store
 from flows.lineage import learned, write_lineage
@@ -25,6 +25,7 @@ from speculation.records import Prompt
 
 if TYPE_CHECKING:
     from registry.store import PairVersion
+    from training.choice import Cause
 
 Progress = Callable[[int, int, str], None]
 LOOK_PROMPTS = 8  # enough to see a fall; the whole measurement comes later
@@ -32,7 +33,15 @@ LOOK_TOKENS = 48
 
 
 def look(
-    settings: Settings, line: Pairing, pairing: str, release: str, work: Path, progress: Progress
+    settings: Settings,
+    line: Pairing,
+    pairing: str,
+    release: str,
+    work: Path,
+    progress: Progress,
+    *,
+    cause: Cause = "release",
+    failed: int = 0,
 ) -> dict[str, Any]:
     """What there is to begin with: the target, the old draft and how it does here, the choice.
 
@@ -63,7 +72,7 @@ def look(
         if others or parent.release != release or parent.stands_in:
             target = Path(plan["target"])
             plan |= {"now": _look_at(settings, line, target, old, work / "look", progress)}
-    return {**plan, **_chosen(line, plan, compatible)}
+    return {**plan, **_chosen(line, plan, compatible, cause, failed)}
 
 
 def decidable(line: Pairing, settings: Settings) -> list[str]:
@@ -130,7 +139,7 @@ def answers(line: Pairing, settings: Settings, plan: dict[str, Any]) -> dict[str
     """What the target's answers follow from."""
     prompts = file_digest(settings.path(line.train_prompts))
     told = {"release": plan["release"], "prompts": prompts, "recipe": asdict(line.recipe)}
-    return {**told, "adapters": plan["adapters"]} if plan.get("adapters") else told
+    return {**told, **as_input(plan.get("adapters"))}
 
 
 def regenerate_answers(
@@ -304,7 +313,9 @@ def _of_each_adapter(prompts: Sequence[Prompt]) -> list[Prompt]:
     return [prompts[place] for place in sorted(range(len(prompts)), key=turns.__getitem__)]
 
 
-def _chosen(line: Pairing, plan: dict[str, Any], compatible: bool) -> dict[str, Any]:
+def _chosen(
+    line: Pairing, plan: dict[str, Any], compatible: bool, cause: Cause, failed: int
+) -> dict[str, Any]:
     from speculation.records import Interval
     from training.choice import choose
 
@@ -314,6 +325,8 @@ def _chosen(line: Pairing, plan: dict[str, Any], compatible: bool) -> dict[str, 
         before=plan["before"],
         now=now,
         margin=line.policy.acceptance_margin,
+        cause=cause,
+        failed=failed,
     )
     draft = plan["parent_draft"] if choice.kind == "keep" else None
     return {"choice": choice.kind, "why": choice.why, "draft": draft}

@@ -31,19 +31,22 @@ def missing(
     now: float,  # seconds since the epoch
     pinned: str = "",  # digest of the release that users are to stay on; empty: the newest
     ended: Mapping[str, str] | None = None,  # by key, why nobody works on that any more
+    adapters: str = "",  # the `adapter_set` that the release is to be served with
 ) -> list[Missing]:
     """What to start. Only the newest release counts: an older one was superseded. Where users are
     to stay on another one it does not go live, and its draft is made for when they no longer are.
     A pair that passed and that its own retrain did not promote, since another champion or a pin
-    was in the way then, is promoted when that is so no longer.
+    was in the way then, is promoted when that is so no longer. A pair that was judged with other
+    adapters is none of the release's own any more; where it serves, it serves on meanwhile.
     """
     if not releases:
         return []
     newest = max(releases, key=lambda release: release.version)
     parameters = {"pairing": pairing, "release": newest.digest}
     ended = ended or {}
+    pairs = [pair for pair in pairs if pair.adapters == adapters]
     own = _own(pairs, newest.digest)
-    making = retrain_key(pairing, newest.digest, pairs)
+    making = retrain_key(pairing, newest.digest, pairs, adapters)
     last = _last_step(pairing, line, own, champion) if making in ended else None
     over = ended.get(making if last is None else last[2], "")
     found: list[Missing] = []
@@ -52,10 +55,10 @@ def missing(
         found.append(("go_live", {**parameters, "why": why}, live_key(pairing, newest.digest), why))
         if line.on_release == "at_once":  # its trial comes before the making of a draft, which
             return found  # takes the machine for long
-    serves = champion is not None and champion.release == newest.digest and not champion.stands_in
+    serves = has_its_draft(newest, champion, adapters)
     if last is not None and not stays and not serves:
         found.append(last)
-    elif why := lacks_a_draft(newest, pairs, champion):
+    elif why := lacks_a_draft(newest, pairs, champion, adapters):
         found.append(("retrain", parameters, making, why))
     return found
 
@@ -86,11 +89,13 @@ def may_serve(pair: PairVersion) -> bool:
     return pair.passed and not pair.rolled_back and LEFT not in pair.tags
 
 
-def retrain_key(pairing: str, digest: str, pairs: Sequence[PairVersion]) -> str:
-    """The name of the work of making a release's own pair: another one after each measurement that
-    was cut short, since a name that was used up starts nothing more."""
+def retrain_key(pairing: str, digest: str, pairs: Sequence[PairVersion], adapters: str = "") -> str:
+    """The name of the work of making a release's own pair for a set of adapters: another one after
+    each measurement that was cut short, since a name that was used up starts nothing more."""
+    pairs = [pair for pair in pairs if pair.adapters == adapters]
+    beside = f":adapters-{adapters[:12]}" if adapters else ""
     cut = sum(1 for pair in _own(pairs, digest) if pair.ended_early)
-    return f"retrain:{pairing}:{digest}" + (f":again-{cut}" if cut else "")
+    return f"retrain:{pairing}:{digest}{beside}" + (f":again-{cut}" if cut else "")
 
 
 def live_key(pairing: str, digest: str) -> str:
@@ -126,13 +131,23 @@ def waits_no_more(
     return f"because nobody makes its draft any more: {over}" if over else ""
 
 
+def has_its_draft(newest: ReleaseVersion, champion: PairVersion | None, adapters: str = "") -> bool:
+    """Whether what serves is the newest release's own pair, judged with these adapters."""
+    if champion is None or champion.release != newest.digest or champion.stands_in:
+        return False
+    return champion.adapters == adapters
+
+
 def lacks_a_draft(
-    newest: ReleaseVersion, pairs: Sequence[PairVersion], champion: PairVersion | None
+    newest: ReleaseVersion,
+    pairs: Sequence[PairVersion],
+    champion: PairVersion | None,
+    adapters: str = "",
 ) -> str:
     """Why a retrain for the newest release is due; empty where it is not."""
-    serving = champion is not None and champion.release == newest.digest
-    if champion is not None and serving and not champion.stands_in:
+    if has_its_draft(newest, champion, adapters):
         return ""
+    serving = champion is not None and champion.release == newest.digest
     own = _own(pairs, newest.digest)
     passed = [pair.version for pair in own if may_serve(pair)]
     if own and not passed:  # not good enough: a person or an alarm says what comes next
@@ -140,6 +155,8 @@ def lacks_a_draft(
     if passed:  # the retrain knows which champion it was judged against; done, it is not run again
         what = f"pair {max(passed)} passed for release {newest.version}"
         return f"{what} and is not the champion"
+    if champion is not None and serving and not champion.stands_in:
+        return f"v{champion.version} was judged with other adapters than the pairing has now"
     return f"release {newest.version} has no pair{' of its own' if serving else ''}"
 
 

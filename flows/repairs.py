@@ -14,7 +14,8 @@ from flows.steps import digest
 def inputs(settings: Settings, line: Pairing) -> str:
     """The name. Reads a few lines of the file system, and no content but the configuration's."""
     files = (*map(str, (line.train_prompts, line.evaluation_prompts)), line.target)
-    named = [one for one in (*files, line.initial_draft) if one]
+    folders = (line.initial_draft, *map(str, line.adapters.values()))
+    named = [one for one in (*files, *folders) if one]
     paths = [settings.home / FILE, *(settings.path(one) for one in named)]
     return digest({str(path): list(_state(path)) for path in paths})[:12]
 

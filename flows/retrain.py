@@ -15,6 +15,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.runtime import task_run
 
 from flows import keeping, making
+from flows.adapters import as_input, digests_of
 from flows.bounds import end_with_worker
 from flows.line import configured, work_folder
 from flows.measuring import stops_by
@@ -96,6 +97,7 @@ def look(pairing: str, release: str, work: Path) -> dict[str, Any]:
         {
             **{"release": release, "initial_draft": line.initial_draft, "draft": line.draft},
             **rivals(settings, pairing, release, work, "look"),
+            **as_input(digests_of(settings, line)),
         },
         lambda: making.look(settings, line, pairing, release, work, report),
     )
@@ -160,6 +162,7 @@ def evaluate(pairing: str, work: Path, plan: dict[str, Any], draft: str) -> dict
         **{"measurement": asdict(line.measurement), "draft_len": line.draft_len},
         **{"count": line.policy.prompts, "speed": line.policy.speed_prompts},
         **stops_by(settings, line),
+        **as_input(plan.get("adapters")),
     }
     out = work / f"trial-{digest(inputs)[:8]}"
     report = reporting(work, "evaluate")

@@ -12,6 +12,7 @@ from prefect import flow, get_run_logger
 from prefect.artifacts import create_table_artifact
 
 from flows import telling
+from flows.adapters import set_of
 from flows.alarms import deliver_alarms
 from flows.behind import look_at_servers
 from flows.catalogue import HEAVY, LIGHT
@@ -114,8 +115,9 @@ def lacking(registry: Store, found: Settings, name: str, line: Pairing) -> list[
     """
     heal(registry, name)  # a promotion that was killed after it was decided
     state, ended = inputs(found, line), dict[str, str]()
+    adapters = set_of(found, line)
     for _ in range(MOST_LOOKS):
-        lacks, since = _missing(registry, name, line, ended)
+        lacks, since = _missing(registry, name, line, ended, adapters)
         news = {}
         for action, _, key, _ in lacks:
             if action != "go_live" and key not in ended:
@@ -136,7 +138,7 @@ def lacking(registry: Store, found: Settings, name: str, line: Pairing) -> list[
 
 
 def _missing(
-    registry: Store, name: str, line: Pairing, ended: dict[str, str]
+    registry: Store, name: str, line: Pairing, ended: dict[str, str], adapters: str
 ) -> tuple[list[Missing], float]:
     releases = registry.releases(name)
     newest = max(releases, key=lambda release: release.version, default=None)
@@ -147,7 +149,8 @@ def _missing(
     stays = registry.pinned(name)
     pinned = "" if stays is None else stays.digest
     now = time.time()
-    lacks = missing(name, line, releases, pairs, champion, now=now, pinned=pinned, ended=ended)
+    state = (releases, pairs, champion)
+    lacks = missing(name, line, *state, now=now, pinned=pinned, ended=ended, adapters=adapters)
     return lacks, newest.registered
 
 

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from registry.adapters import adapter_set
 from registry.door import speaking
 from registry.fingerprint import Release, fingerprint_draft
 from registry.manifest import PairManifest
@@ -58,7 +59,7 @@ def go_live(
     own = [
         pair
         for pair in store.pairs(pairing, having={RELEASE: release.digest})
-        if pair.passed and not pair.rolled_back
+        if pair.passed and not pair.rolled_back and pair.adapters == adapter_set(adapters or {})
     ]
     if own:
         return promote(store, pairing, own[0].version, expect=expect)

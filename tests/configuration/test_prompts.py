@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from configuration.faults import ConfigurationError
-from configuration.prompts import SHOWN_FAULTS, read_prompts, write_prompts
+from configuration.prompts import SHOWN_FAULTS, read_pairing_prompts, read_prompts, write_prompts
 from speculation.records import Prompt
 
 GOOD = {"id": "a", "messages": [{"role": "user", "content": "hello"}]}
@@ -64,6 +64,18 @@ def test_a_bad_line_is_named_by_its_number(tmp_path: Path, line: str, got: str) 
     assert fault.wanted
     assert fault.do
     assert str(path) in str(caught.value)
+
+
+def test_a_pairings_prompts_may_name_its_adapters_and_no_others(tmp_path: Path) -> None:
+    lines = [{**GOOD, "id": name or "none", "adapter": name} for name in (None, "law", "tax")]
+    path = write(tmp_path, *map(json.dumps, lines))
+    found = read_pairing_prompts(path, {"law": "/law", "tax": "/tax"})
+    assert [prompt.adapter for prompt in found] == [None, "law", "tax"]
+    with pytest.raises(ConfigurationError) as caught:
+        read_pairing_prompts(path, ["law"])
+    (fault,) = caught.value.faults
+    assert (fault.key, fault.got) == ("prompt 'tax'", "the adapter 'tax'")
+    assert fault.wanted == "one of law, or none: the pairing has no other"
 
 
 def test_every_bad_line_is_named(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from flows import missing as module
 from flows.missing import concluded
 from registry.leaving import LEFT
 from registry.versions import (
+    ADAPTERS,
     CHAMPION,
     ENDED_EARLY,
     PREVIOUS,
@@ -53,6 +54,24 @@ def test_a_release_without_a_pair_is_retrained() -> None:
     assert flow == "retrain"
     assert parameters == {"pairing": "line", "release": OLD}
     assert key == f"retrain:line:{OLD}"
+
+
+def test_a_pair_is_made_anew_where_the_pairings_adapters_are_others_and_serves_on_meanwhile() -> (
+    None
+):
+    champion = pair(1, OLD, "PASS", CHAMPION)
+    ((flow, parameters, key, why),) = missing(
+        "line", [release(1, OLD)], [champion], champion, adapters=NEW
+    )
+    assert (flow, parameters) == ("retrain", {"pairing": "line", "release": OLD})
+    assert key == f"retrain:line:{OLD}:adapters-{NEW[:12]}", "another name: the first was used up"
+    assert why == "v1 was judged with other adapters than the pairing has now"
+    made = pair(2, OLD, "PASS", CHAMPION, tags={ADAPTERS: NEW})
+    assert missing("line", [release(1, OLD)], [made, champion], made, adapters=NEW) == []
+    ((_, _, _, why),) = missing("line", [release(1, OLD)], [made, champion], made)
+    assert why == "pair 1 passed for release 1 and is not the champion"
+    failed = pair(2, OLD, "FAIL", tags={ADAPTERS: NEW})
+    assert missing("line", [release(1, OLD)], [failed, champion], champion, adapters=NEW) == []
 
 
 def test_a_served_release_needs_nothing() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,15 @@ def test_a_pair_is_named_by_release_kind_and_draft(manifest: PairManifest) -> No
         )
 
 
+def test_with_other_adapters_it_is_another_pair(manifest: PairManifest) -> None:
+    one = replace(manifest, adapters={"law": "a" * 64, "tax": "b" * 64})
+    assert one.pair_id == replace(one, adapters=dict(reversed(one.adapters.items()))).pair_id
+    swapped = replace(manifest, adapters={"law": "b" * 64, "tax": "a" * 64})
+    changed = replace(manifest, adapters={"law": "a" * 64})
+    assert len({one.pair_id for one in (manifest, one, swapped, changed)}) == 4
+    assert replace(one, adapter_uris={"law": "/elsewhere"}).pair_id == one.pair_id
+
+
 def put(*path: str, value: Any) -> Callable[[dict[str, Any]], None]:
     def change(stored: dict[str, Any]) -> None:
         for key in path[:-1]:
@@ -82,6 +92,7 @@ def drop(*path: str) -> Callable[[dict[str, Any]], None]:
         (put("making", "prompts_train", value=[1]), "prompts_train: got 1, wanted str"),
         (put("colour", value="blue"), "colour: is no field of PairManifest"),
         (put("release", "colour", value="blue"), "colour: is no field of Release"),
+        (put("adapter_uris", value={"law": "/law"}), "adapter_uris: got 'law', which is none"),
         (drop("release"), "release: is missing"),
         (drop("draft", "digest"), "digest: is missing"),
         (put("release", value=[]), r"release: got \[\], wanted an object"),
