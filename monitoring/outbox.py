@@ -138,11 +138,16 @@ class Outbox:
         return sorted(path.name for path in self._folder.glob("*.json") if not _readable(path))
 
     def prune(self, before: float) -> int:
-        """Remove what was responded to and told before that time; gives how many notices."""
-        gone = 0
-        for one in self._read():
+        """Remove what was responded to, or was over, before that time; gives how many notices."""
+        gone, stored = 0, self._read()
+        ended = _ended(stored)
+        for one in stored:
             notice = one.notice
-            waits = notice.phase is Phase.RAISED and not self._done(one, "respond")
+            waits = (
+                notice.phase is Phase.RAISED
+                and notice.at > ended.get(notice.alarm.id, -1)
+                and not self._done(one, "respond")
+            )
             if notice.at < before and not waits:
                 for path in self._folder.glob(f"{notice.id}.*"):
                     if path.name.removeprefix(notice.id) in self._suffixes():

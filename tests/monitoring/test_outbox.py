@@ -196,6 +196,14 @@ def test_old_news_is_pruned_and_what_nobody_responded_to_stays(tmp_path: Path) -
     assert left == {"a-0001.notes", "a-0002.json", "a-0003.json", "a-0003.delivered"}
 
 
+def test_what_was_over_before_anybody_responded_is_pruned_as_well(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    outbox.put(alarm())
+    outbox.put(over(1, 200.0))
+    assert outbox.prune(500.0) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_was_done_about_an_alarm_stands_beside_it(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path)
     outbox.put(alarm())
