@@ -136,7 +136,13 @@ def drop_missed(*flows: str) -> int:
     """Delete the scheduled runs of these flows that nobody was there to start; how many."""
     of = FlowFilter(name=FlowFilterName(any_=list(flows)))
     with get_client(sync_client=True) as client:
-        missed = [run for run in _all(client, [StateType.SCHEDULED], of) if run.auto_scheduled]
+        missed = [
+            run
+            for run in _all(client, [StateType.SCHEDULED], of)
+            if run.auto_scheduled
+            and run.expected_start_time is not None  # a hundred of the future are there as well
+            and run.expected_start_time.timestamp() <= clock()
+        ]
         for run in missed:
             client.delete_flow_run(run.id)
     return len(missed)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -158,6 +161,23 @@ def test_two_homes_on_one_server_touch_nothing_of_each_other(
     with get_client(sync_client=True) as client:
         states = [client.read_flow_run(run.id).state for run in (first, foreign)]
     assert all(state is not None and state.is_running() for state in states)
+
+
+def test_of_what_the_clock_asked_for_only_the_past_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, deleted = datetime.now(UTC), list[int]()
+    there = [
+        SimpleNamespace(
+            id=minutes, auto_scheduled=True, expected_start_time=now + timedelta(minutes=minutes)
+        )
+        for minutes in (-2, -1, 1, 2)
+    ]
+    client = SimpleNamespace(delete_flow_run=deleted.append)
+    monkeypatch.setattr(runs, "get_client", lambda sync_client: nullcontext(client))
+    monkeypatch.setattr(runs, "_all", lambda *_: there)
+    assert drop_missed("work") == 2
+    assert deleted == [-2, -1]
 
 
 def test_what_was_asked_for_while_nobody_was_there_is_not_dropped(key: str) -> None:
