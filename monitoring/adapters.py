@@ -46,6 +46,8 @@ class Gauges:
     acceptance_rate: float | None
     acceptance_length: float | None
     told: str
+    pair: str = ""
+    drafter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,8 @@ def sglang(samples: Sequence[Sample], source: Source, replica: str) -> Read:
     if length is None and rate is None:
         return Read(started=_started(samples))
     told = "SGLang's own gauges of its last steps: no counts, so no interval and no alarm"
-    return Read((), (Gauges(replica, rate, length, told),), _started(samples))
+    gauges = Gauges(replica, rate, length, told, source.pair, source.drafter)
+    return Read((), (gauges,), _started(samples))
 
 
 ADAPTERS = {

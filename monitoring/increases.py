@@ -63,12 +63,8 @@ class Increases:
         now = _Replica(at, [], {one.key: dict(one.figures) for one in read.readings})
         now.starts = _starts(before, read.started)
         self.replicas[replica] = now
-        self.replicas = {
-            name: one
-            for name, one in self.replicas.items()
-            if name == replica or abs(at - one.seen) < FORGOTTEN_SECONDS
-        }
         if before is None:
+            self._forget(at)
             return [], []
         faults = []
         if at < before.seen - BACK_SECONDS:
@@ -85,6 +81,14 @@ class Increases:
             except ValueError as error:
                 faults.append(SourceFault(replica, "source_faulty", at, str(error), one.pair))
         return increases, faults
+
+    def _forget(self, at: float) -> None:
+        """Addresses come and go; those that went long ago are not kept for ever."""
+        self.replicas = {
+            name: one
+            for name, one in self.replicas.items()
+            if abs(at - one.seen) < FORGOTTEN_SECONDS
+        }
 
     def to_json(self) -> dict[str, Any]:
         return {

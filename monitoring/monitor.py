@@ -24,7 +24,7 @@ from monitoring.facts import Finding, SourceFault
 from monitoring.increases import Increase
 from monitoring.notices import Notice, Phase
 from monitoring.outbox import Outbox
-from monitoring.series import Entry, Mark, Throughput, append
+from monitoring.series import Entry, Gauge, Mark, Throughput, append
 from monitoring.settings import Monitoring, Source
 from monitoring.sources import Looked, Sources, log
 from monitoring.state import load, save
@@ -158,6 +158,7 @@ class Monitor:
         self._saved, self._unsaved = -SAVE_EVERY_SECONDS, False
         asked = expected is not nothing_expected
         self._pairings = {one.pairing for one in sources.values() if one.pairing and asked}
+        self._named = {source.pair for source in sources.values() if source.pair}
         self._strangers: dict[str, tuple[float, int]] = {}  # pairs nobody knows: since, requests
 
     def __enter__(self) -> Monitor:
@@ -178,6 +179,18 @@ class Monitor:
             *self._pairs(looked.served),
             *self._requests(looked),
             *throughputs(looked.increases),
+            *(
+                Gauge(
+                    self._clock(),
+                    one.pair,
+                    one.drafter,
+                    one.source,
+                    one.acceptance_rate,
+                    one.acceptance_length,
+                    one.told,
+                )
+                for one in looked.gauges
+            ),
         ]
         notices = self._tell(looked)
         entries += [
@@ -235,6 +248,8 @@ class Monitor:
         findings += [diagnose_source(fault) for fault in faults]
         seen = {f"{one.pair}|{one.drafter}": one.seen for one in self._state.watched}
         served = {one.pair for one in looked.served} | {one.pair for one in looked.exchanges}
+        if served:  # sources that tell of no pair are taken to serve the one they are named for
+            served |= self._named
         notices = self._alarms.update(findings, at=at, seen=seen, served=served or None)
         self._state.alarms = self._alarms.to_json()
         return notices

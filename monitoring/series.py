@@ -56,6 +56,19 @@ class Throughput:
 
 
 @dataclass(frozen=True, slots=True)
+class Gauge:
+    """What a server says of its own last steps, over a window that it chose: no counts."""
+
+    at: float  # seconds since the epoch
+    pair: str
+    drafter: str
+    source: str  # its address
+    acceptance_rate: float | None  # accepted over drafted
+    acceptance_length: float | None
+    told: str  # what it is, for people
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """Something that happened at one moment and may explain what came after."""
 
@@ -65,10 +78,11 @@ class Mark:
     pair: str = ""
 
 
-Entry = Point | Throughput | Mark
-_KINDS: dict[str, type[Point] | type[Throughput] | type[Mark]] = {
+Entry = Point | Throughput | Gauge | Mark
+_KINDS: dict[str, type[Point] | type[Throughput] | type[Gauge] | type[Mark]] = {
     "window": Point,
     "throughput": Throughput,
+    "gauges": Gauge,
     "mark": Mark,
 }
 NAMES = {kind: name for name, kind in _KINDS.items()}
@@ -137,4 +151,5 @@ def _entry(stored: dict[str, Any]) -> Entry:
 def _identity(entry: Entry) -> tuple[Any, ...]:
     if isinstance(entry, Mark):
         return (Mark, entry.at, entry.what, entry.label, entry.pair)
-    return (type(entry), entry.at, entry.pair, entry.drafter)
+    source = entry.source if isinstance(entry, Gauge) else ""
+    return (type(entry), entry.at, entry.pair, entry.drafter, source)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from monitoring.series import NAMES, Entry, Mark, Point, Throughput, locked, read_series
+from monitoring.series import NAMES, Entry, Gauge, Mark, Point, Throughput, locked, read_series
 from monitoring.whole import write_whole
 
 WHOLE_SECONDS = 86_400.0  # kept as it was written
@@ -42,7 +42,7 @@ def thinned(entries: Iterable[Entry], *, now: float) -> list[Entry]:
     """What stays, by time. A step keeps the last of a pair's points, and the sum of what its
     counters did."""
     kept: list[Entry] = []
-    steps: dict[tuple[type, str, str, int], Point | Throughput] = {}
+    steps: dict[tuple[type, str, str, int], Point | Throughput | Gauge] = {}
     for entry in entries:
         age = now - entry.at
         if isinstance(entry, Mark) or age <= WHOLE_SECONDS:

@@ -10,11 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from monitoring.baselines import LEARN_AT, Baseline
+from monitoring.detectors.cusum import Cusum
 from monitoring.monitor import (
     Monitor,
     MonitorRunningError,
@@ -23,12 +26,12 @@ from monitoring.monitor import (
     watch_server,
 )
 from monitoring.outbox import Outbox
-from monitoring.series import Mark, Point, Throughput, read_series
+from monitoring.series import Gauge, Mark, Point, Throughput, read_series
 from monitoring.settings import Source
 from monitoring.sources import Reached, Replica
 from monitoring.state import State, StateError, load, save
 from monitoring.watched import Expected
-from speculation.records import Interval
+from speculation.records import Counts, Interval
 from tests.monitoring.small_server import RELEASE, SmallServer
 from tests.monitoring.streams import HEALTHY, stream
 
@@ -419,3 +422,62 @@ def test_killed_at_any_moment_it_loses_nothing_and_alarms_once(
     series = points(paths)
     assert series[-1].requests == 100
     assert len({point.at for point in series}) == len(series)
+
+
+def test_the_state_that_the_version_before_stored_is_gone_on_from(
+    server: SmallServer, paths: Paths, watch: Callable[..., Monitor]
+) -> None:
+    server.serve(stream(3, seed=1))
+    (*_, last) = server.answer("/admin/exchanges?since=0").splitlines()  # type: ignore[union-attr]  # it answers
+    logged = json.loads(last)["logged"]
+    counts = asdict(Counts(10, 1, 40, 28, (10, 7, 5, 4), (7, 5, 4, 1)))
+    served = {"at": 5.0, "counts": counts, "busy_seconds": 0.5, "finished": True}
+    usual = {"acceptance": asdict(Interval(0.7, 0.69, 0.71, 1000)), "counts": counts, "offset": 0.0}
+    cusum = {**asdict(Cusum()), "level": 2.0, "requests": 9, "since": 4.0}
+    watched = {
+        **{"pair": "p-1", "drafter": "head", "release": RELEASE, "draft_len": 4},
+        **{"expected_release": None, "mismatched_since": None, "learning": False},
+        **{"baseline": usual, "reported": None, "first": [], "doubted": [], "active": {}},
+        **{"kept": [served], "cusum": cusum},
+        "collapse": {"alive": 0.35, "excursion": asdict(Cusum(allowance=0.0, threshold=8.0))},
+    }
+    stored = {"version": 1, "cursor": logged, "swap_marked": 7.0, "watched": [watched]}
+    paths.folder.mkdir(parents=True)
+    paths.state.write_text(json.dumps(stored))
+    server.serve(stream(2, seed=2))
+    monitor = watch()
+    monitor.poll()
+    monitor.close()
+    state = load(paths.state)
+    found = state.of("p-1", "head")
+    assert len(found.kept) == 3  # one of before, and what was logged since
+    assert found.judges.cusum.since == 4.0
+    assert found.baseline is not None
+    assert state.swap_marked == 7.0
+
+
+def test_a_server_that_says_what_it_says_of_itself_is_in_the_series(paths: Paths) -> None:
+    page = b'sglang:spec_accept_length{model_name="m"} 2.5\n'
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(page)))
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True).start()
+    url = f"http://127.0.0.1:{http.server_address[1]}"
+    try:
+        with Monitor({"s": Source("sglang", (url,), pair="p-9")}, paths) as monitor:
+            monitor.poll()
+    finally:
+        http.shutdown()
+        http.server_close()
+    (said,) = read_series(paths.series)
+    assert isinstance(said, Gauge)
+    assert (said.pair, said.source, said.acceptance_length) == ("p-9", url, 2.5)

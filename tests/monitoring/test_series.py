@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from monitoring.series import Entry, Mark, Point, Throughput, append, read_series
+from monitoring.series import Entry, Gauge, Mark, Point, Throughput, append, read_series
 from speculation.records import Interval
 
 POINT = Point(
@@ -69,3 +69,9 @@ def test_lines_that_are_no_entry_are_skipped(tmp_path: Path) -> None:
     )
     append(path, ENTRIES)
     assert read_series(path) == ENTRIES
+
+
+def test_what_two_servers_say_of_themselves_is_kept_apart(tmp_path: Path) -> None:
+    said = [Gauge(5.0, "p-1", "head", f"http://{name}", 0.5, 2.5, "gauges") for name in "ab"]
+    append(tmp_path / "series.jsonl", said)
+    assert read_series(tmp_path / "series.jsonl") == said
