@@ -73,6 +73,8 @@ class Alarms:
         seen = seen or {}
         held: set[str] = set()
         for finding in findings:
+            if served is not None and finding.pair and finding.pair not in served:
+                continue  # its detectors stand as they stood when its last request came
             key = self._same(finding)
             held.add(key)
             if key in self.matters and self.matters[key].ended is None:

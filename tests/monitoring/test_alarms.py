@@ -29,13 +29,17 @@ class Life:
         self.dials, self.stored, self.requests = dials, Alarms().to_json(), 0
 
     def step(
-        self, at: float, *findings: Finding, requests: int = 0, served: tuple[str, ...] = ("p-1",)
+        self,
+        at: float,
+        *findings: Finding,
+        requests: int = 0,
+        served: tuple[str, ...] | None = ("p-1",),
     ) -> list[str]:
         self.told = self.look(at, *findings, requests=requests, served=served)
         return [f"{one.phase} {one.alarm.cause}" for one in self.told]
 
     def look(
-        self, at: float, *findings: Finding, requests: int, served: tuple[str, ...]
+        self, at: float, *findings: Finding, requests: int, served: tuple[str, ...] | None
     ) -> list[Notice]:
         self.requests += requests
         alarms = Alarms(**self.dials)  # type: ignore[arg-type]  # dials are floats
@@ -81,6 +85,15 @@ def test_a_pair_that_is_served_no_more_needs_no_requests() -> None:
     life.step(110.0, served=("p-2",))
     assert life.step(420.0, served=("p-2",)) == ["resolved drift"]
     assert "not served any more" in life.told[0].alarm.statement
+
+
+def test_what_detectors_still_say_of_a_pair_that_is_served_no_more_is_over() -> None:
+    life = Life()
+    life.step(100.0, finding())
+    life.step(110.0, finding(), served=("p-2",))
+    assert life.step(420.0, finding(), served=("p-2",)) == ["resolved drift"]
+    assert life.step(430.0, finding(), served=("p-2",)) == []
+    assert life.step(440.0, finding(), served=("p-1",)) == ["again drift"]
 
 
 def test_what_no_request_decides_is_over_by_the_clock_alone() -> None:
@@ -182,12 +195,14 @@ def test_a_storm_is_told_of_by_a_few_and_one_that_says_so() -> None:
     life = Life()
     storm = [replace(finding(), pair=f"p-{n}") for n in range(300)]
     storm += [replace(finding("dead_draft"), pair="p-worst")]
-    told = life.step(100.0, *storm)
+    told = life.step(100.0, *storm, served=None)
     assert len(told) == MOST_AN_HOUR
     assert told[:2] == ["raised many_alarms", "raised dead_draft"]
     assert "282 more alarms" in life.told[0].alarm.statement
-    assert life.step(200.0, *storm) == []
-    assert life.step(100.0 + 2 * HOUR, *storm).count("raised drift") == MOST_AN_HOUR - 1
+    assert life.step(200.0, *storm, served=None) == []
+    assert (
+        life.step(100.0 + 2 * HOUR, *storm, served=None).count("raised drift") == MOST_AN_HOUR - 1
+    )
 
 
 def test_a_clock_that_goes_back_ends_and_repeats_nothing() -> None:
@@ -202,7 +217,7 @@ def test_a_clock_that_goes_back_ends_and_repeats_nothing() -> None:
 def test_what_was_never_told_ends_without_a_word() -> None:
     life = Life()
     storm = [replace(finding(), pair=f"p-{n}") for n in range(30)]
-    raised = {one.alarm.pair for one in life.look(100.0, *storm, requests=0, served=())}
+    raised = {one.alarm.pair for one in life.look(100.0, *storm, requests=0, served=None)}
     life.look(110.0, requests=0, served=())
     over = life.look(500.0, requests=0, served=())
     assert {one.alarm.pair for one in over} == raised - {""}
