@@ -102,7 +102,7 @@ def _dials(record: Any, key: str, *, shown: tuple[str, ...]) -> Iterator[str]:
             nested += [(f"[{key}.{spec.name}]", inner) for inner in value]
         elif spec.name not in (*FROM_ELSEWHERE, *TABLES):
             mark = "" if spec.name in shown or _changed(record, spec.name) else "# "
-            yield f"{mark}{spec.name} = {_literal(value)}  # {why[spec.name]}"
+            yield f"{mark}{spec.name} = {literal(value)}  # {why[spec.name]}"
     for inner, value in nested:
         yield from _table(value, inner)
 
@@ -114,12 +114,13 @@ def _changed(record: Any, name: str) -> bool:
     return bool(getattr(record, name) != default) and not isinstance(record, Settings)
 
 
-def _literal(value: Any) -> str:
+def literal(value: Any) -> str:
+    """A value as TOML has it."""
     if isinstance(value, (Path, str)):
         return json.dumps(str(value), ensure_ascii=False)
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{json.dumps(name)} = {_literal(one)}" for name, one in value.items())
+        inner = ", ".join(f"{json.dumps(name)} = {literal(one)}" for name, one in value.items())
         return f"{{{inner}}}"
     if isinstance(value, tuple):
-        return "[" + ", ".join(_literal(inner) for inner in value) + "]"
+        return "[" + ", ".join(literal(inner) for inner in value) + "]"
     return json.dumps(value)

@@ -29,7 +29,7 @@ FOLDERS = [  # beside the lean base, which of the extras a folder's code may cou
     ("examples", ("train", "serve")),
     ("flows", ("control", "train", "evaluate")),
     ("monitoring", ("evaluate", "monitor")),
-    ("registry", ("control",)),
+    ("registry", ("control", "server")),  # boto3, where a source is an object store
     ("serving", ("serve",)),
     ("speculation", ("serve",)),
     ("speculation", ("train",)),
