@@ -17,6 +17,7 @@ from flows.line import configured, work_folder
 from flows.retrain import evaluate, gate, register, step
 from flows.rivals import rivals
 from flows.steps import alone, once
+from flows.telling import tell
 
 WAIT_SECONDS = 600.0  # for a retrain that computes: a release that goes live at once has no more
 
@@ -40,7 +41,7 @@ def go_live(pairing: str, release: str, why: str) -> dict[str, Any]:
             told = f"{why}; the old draft was not tried: {error}"
         else:
             if tried["promoted"]:
-                return _shown(pairing, tried)
+                return _shown(settings.home, pairing, release, why, tried)
             kind, told = tried["kind"], f"{why}; {tried['statement']}"
     outcome = once(
         work,
@@ -49,7 +50,7 @@ def go_live(pairing: str, release: str, why: str) -> dict[str, Any]:
         lambda: standing_in.stand_in(settings, pairing, release, kind, told),
         lasting=lambda told: told["promoted"],
     )
-    return _shown(pairing, outcome)
+    return _shown(settings.home, pairing, release, why, outcome)
 
 
 def trial(pairing: str, release: str, work: Path, settings: Settings) -> dict[str, Any]:
@@ -74,7 +75,8 @@ def trial(pairing: str, release: str, work: Path, settings: Settings) -> dict[st
             kind = standing_in.better(line.stand_in, measured["rows"])
             return {"promoted": False, "kind": kind, "statement": judged["sentence"]}
         version = register(pairing, work, plan, plan["draft"], measured, judged)
-        return standing_in.promote(settings, pairing, plan, version["version"])
+        promoted = standing_in.promote(settings, pairing, plan, version["version"])
+        return {"kind": line.stand_in, **promoted}
 
 
 @step(hours=1)
@@ -92,7 +94,12 @@ def begin(pairing: str, release: str, work: Path) -> dict[str, Any]:
     )
 
 
-def _shown(pairing: str, outcome: dict[str, Any]) -> dict[str, Any]:
+def _shown(
+    home: Path, pairing: str, release: str, why: str, outcome: dict[str, Any]
+) -> dict[str, Any]:
     get_run_logger().info(outcome["statement"])
     create_markdown_artifact(f"**{pairing}**: {outcome['statement']}.", key="live")
+    title = f"{pairing}: {outcome['statement']}"
+    text = f"Release {release[:12]} is to be served {why}: {outcome['statement']}."
+    tell(home, f"live:{pairing}:{release}:{outcome['statement']}", title, text, pairing=pairing)
     return outcome

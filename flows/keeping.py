@@ -130,6 +130,9 @@ def settle(
         why = f"release {newest.version} came meanwhile and supersedes release {plan['version']}"
         why = f"users stay on {said(pinned)}" if pinned else why
         return {**base, "statement": f"pair {version} is left as a candidate: {why}"}
+    if settings.pairing(pairing).limits.approval == "person":
+        said_so = f"pair {version} passed, and a person decides (approval)"
+        return {**base, "statement": said_so}
     champion = store(settings).champion(pairing)
     expect = against(champion, plan["release"], plan["champion"])
     return {**base, **move_champion(settings, pairing, version, expect=expect)}

@@ -19,6 +19,7 @@ from flows.ladder import answer
 from flows.ledger import entries, note
 from flows.line import settings, store
 from flows.restraint import may_retrain, may_turn
+from flows.telling import tell
 from registry.versions import PAIR_ID, RELEASE
 from speculation.records import WITHOUT_WEIGHTS
 
@@ -50,6 +51,11 @@ def respond(alarm: Mapping[str, Any], ids: Sequence[str] = (), count: int = 1) -
         f"Alarms that this answers: {count}.",
         key="response",
     )
+    for step in steps:
+        if step["kind"] == "ask":
+            title = f"{pairing}: a person is asked about {cause}"
+            text = f"{alarm['statement']}; {step['why']}."
+            tell(found.home, f"ask:{alarm['id']}", title, text, pairing=pairing)
     for one in ids:
         _told(found, one, action, told)
     return {"action": action, "done": told}
@@ -121,7 +127,7 @@ def gathered(
         "coming": coming,
         "known": any(one.digest == release for one in releases),
         "loses": float(evidence.get("speedup", 1.0)) < 1.0,
-        "may_retrain": may_retrain(past, line.limits, cause=cause, now=now),
+        "may_retrain": may_retrain(past, line.limits, cause=cause, release=release, now=now),
         "may_turn": may_turn(past, line.limits, now=now),
     }
 

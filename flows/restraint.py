@@ -20,9 +20,11 @@ def may_retrain(
     limits: Limits,
     *,
     cause: str,
+    release: str,
     now: float,
 ) -> str:
-    """Why no retrain may be started for an alarm of that cause; empty where one may."""
+    """Why no retrain of that release may be started for an alarm of that cause; empty where one
+    may."""
     begun = [entry for entry in past if entry["what"] == "answered" and "retrain" in entry["kinds"]]
     same = [entry for entry in begun if entry["cause"] == cause]
     cooldown = limits.cooldown_minutes * 60
@@ -34,7 +36,46 @@ def may_retrain(
     today = sum(1 for entry in begun if _age(entry, now) < DAY_SECONDS)
     if today >= limits.retrains_a_day:
         return f"{today} retrains were begun for alarms within a day (retrains_a_day)"
-    return ""
+    return needs_person(past, limits, release=release) or may_compute(past, limits, now=now)
+
+
+def may_compute(past: Sequence[Mapping[str, Any]], limits: Limits, *, now: float) -> str:
+    """Why no retrain at all may begin now: those of a day took all that they may. Empty where one
+    may; what is under way is not ended."""
+    today = [e for e in past if e["what"] == "ended" and _age(e, now) < DAY_SECONDS]
+    minutes = sum(float(entry["seconds"]) for entry in today) / 60
+    if minutes < limits.compute_minutes_a_day:
+        return ""
+    return (
+        f"retrains took {minutes:.0f} minutes within a day, and may take "
+        f"{limits.compute_minutes_a_day:g} (compute_minutes_a_day)"
+    )
+
+
+def refused(past: Sequence[Mapping[str, Any]], release: str) -> int:
+    """How many candidates for a release the gate refused in a row."""
+    failed = set[int]()  # by version: a retrain that is asked again tells the same again
+    for entry in past:
+        if entry["what"] == "resumed":
+            failed = set()
+        elif entry["what"] == "ended" and entry["release"] == release:
+            if entry["promoted"]:
+                failed = set()
+            elif entry["phase"] == "FAIL":
+                failed.add(entry["version"])
+    return len(failed)
+
+
+def needs_person(past: Sequence[Mapping[str, Any]], limits: Limits, *, release: str) -> str:
+    """Why a person is to look before another candidate is made for a release: the last ones failed,
+    one after the other. Empty where none has to. A person who looked says so: "resumed"."""
+    failed = refused(past, release)
+    if failed < limits.failed_candidates:
+        return ""
+    return (
+        f"{failed} candidates in a row failed for this release (failed_candidates): look at "
+        "their reports, then `paceline resume`"
+    )
 
 
 def may_turn(past: Sequence[Mapping[str, Any]], limits: Limits, *, now: float) -> str:

@@ -8,23 +8,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from prefect import Task, flow, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.runtime import task_run
 
+from configuration.settings import Settings
 from flows import keeping, making
+from flows.accounts import accounted
 from flows.adapters import as_input, digests_of
 from flows.bounds import end_with_worker
+from flows.ledger import entries
 from flows.line import configured, work_folder
 from flows.measuring import stops_by
 from flows.pictures import curves_picture, show_picture, show_pictures
 from flows.progress import reporting
+from flows.restraint import refused
 from flows.rivals import rivals
 from flows.steps import alone, digest, file_digest, once
 from flows.superseded import outcome as ended
 from flows.superseded import superseded
+from flows.telling import tell
+
+if TYPE_CHECKING:
+    from training.choice import Cause
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,47 +67,73 @@ def retrain(
     logger = get_run_logger()
     settings, _ = configured(pairing)
 
-    def overtaken(plan: dict[str, Any]) -> str:
-        return "" if by_hand else superseded(settings, pairing, plan)
-
     work = work_folder(settings.home, pairing, release, cause)
-    with alone(
-        settings.home / "work" / "lock",
-        lambda: logger.info("waiting: another retrain of this home computes"),
+    with (
+        alone(
+            settings.home / "work" / "lock",
+            lambda: logger.info("waiting: another retrain of this home computes"),
+        ),
+        accounted(settings.home, pairing, release, cause) as account,
     ):
-        plan = look(pairing, release, work)
-        draft = plan["draft"]
-        if draft is None:
-            if why := overtaken(plan):
-                return left(pairing, why)
-            answers = regenerate(pairing, work, plan)
-            if why := overtaken(plan):
-                return left(pairing, why)
-            draft = distil(pairing, work, plan, answers)["draft"]
-        if why := overtaken(plan):
-            return left(pairing, why)
-        measured = evaluate(pairing, work, plan, draft)
-        judged = gate(pairing, work, measured)
-        version = register(pairing, work, plan, draft, measured, judged)
-        outcome = settle(pairing, work, plan, version["version"], judged["phase"], measured)
+        outcome = made(settings, pairing, release, work, cause, by_hand)
+        account |= {name: outcome[name] for name in ("phase", "promoted", "version")}
     logger.info(outcome["statement"])
+    why = "" if cause == "release" else f", because of {cause}"
+    tell(
+        settings.home,
+        f"retrain:{pairing}:{release}:{cause}:{outcome['statement']}",
+        f"{pairing}: {outcome['statement']}",
+        f"A retrain for release {release[:12]}{why} has ended: {outcome['statement']}.",
+        pairing=pairing,
+    )
     return outcome
 
 
+def made(
+    settings: Settings, pairing: str, release: str, work: Path, cause: str, by_hand: bool
+) -> dict[str, Any]:
+    """The steps, one after the other."""
+
+    def overtaken(plan: dict[str, Any]) -> str:
+        return "" if by_hand else superseded(settings, pairing, plan)
+
+    plan = look(pairing, release, work, cause)
+    draft = plan["draft"]
+    if draft is None:
+        if why := overtaken(plan):
+            return left(pairing, why)
+        answers = regenerate(pairing, work, plan)
+        if why := overtaken(plan):
+            return left(pairing, why)
+        draft = distil(pairing, work, plan, answers)["draft"]
+    if why := overtaken(plan):
+        return left(pairing, why)
+    measured = evaluate(pairing, work, plan, draft)
+    judged = gate(pairing, work, measured)
+    version = register(pairing, work, plan, draft, measured, judged)
+    return settle(pairing, work, plan, version["version"], judged["phase"], measured)
+
+
 @step(hours=1)
-def look(pairing: str, release: str, work: Path) -> dict[str, Any]:
+def look(pairing: str, release: str, work: Path, cause: str) -> dict[str, Any]:
     """The old draft on the new target, and what to make of it."""
     settings, line = configured(pairing)
     report = reporting(work, "look")
+    kind = kind_of(cause)
+    others = [e for e in entries(settings.home) if e["pairing"] == pairing and _not_by(e, cause)]
+    failed = refused(others, release) if kind != "release" else 0
     plan = once(
         work,
         "look",
         {
             **{"release": release, "initial_draft": line.initial_draft, "draft": line.draft},
             **rivals(settings, pairing, release, work, "look"),
+            **({"failed": failed} if failed else {}),
             **as_input(digests_of(settings, line)),
         },
-        lambda: making.look(settings, line, pairing, release, work, report),
+        lambda: making.look(
+            settings, line, pairing, release, work, report, cause=kind, failed=failed
+        ),
     )
     create_markdown_artifact(
         f"**{pairing}**, release {plan['version']} (`{release[:12]}`): **{plan['choice']}**, "
@@ -249,6 +283,17 @@ def left(pairing: str, why: str) -> dict[str, Any]:
     get_run_logger().info(why)
     create_markdown_artifact(f"**{pairing}**: {why}.", key="outcome")
     return ended(why)
+
+
+def _not_by(entry: Mapping[str, Any], cause: str) -> bool:
+    return bool(entry.get("cause") != cause)
+
+
+def kind_of(cause: str) -> Cause:
+    """What a cause is: "release", the clock's, or else the id of an alarm."""
+    if cause == "release":
+        return "release"
+    return "refresh" if cause.startswith("refresh-") else "alarm"
 
 
 def whole(measured: Mapping[str, Any]) -> bool:

@@ -14,12 +14,14 @@ from prefect.artifacts import create_table_artifact
 from flows import telling
 from flows.adapters import set_of
 from flows.alarms import deliver_alarms
+from flows.attempts import Word
 from flows.behind import look_at_servers
 from flows.catalogue import HEAVY, LIGHT
 from flows.climbing import climbs
 from flows.deciding import close_answered
 from flows.delivering import deliver_notices
 from flows.episodes import open_retrains
+from flows.holding import held_back
 from flows.line import settings, store
 from flows.missing import Missing, missing
 from flows.queueing import in_turn
@@ -157,14 +159,18 @@ def _missing(
 def seen_to(found: Settings, wanted: list[dict[str, Any]]) -> dict[str, str]:
     """Start what can begin; how each piece of work stands then, by its key."""
     heavy = [one for one in wanted if one["flow"] in HEAVY]
-    words = {one["key"]: stands(one["key"], inputs=one["inputs"])[0] for one in heavy}
+    held = held_back(found, heavy, now=time.time())
+    words: dict[str, Word] = {
+        one["key"]: "waits" if one["key"] in held else stands(one["key"], inputs=one["inputs"])[0]
+        for one in heavy
+    }
     busy = [run.name for run in under_way(*HEAVY)] if "due" in words.values() else []
     turn, waiting = in_turn(heavy, words, busy)
     told: dict[str, str] = {}
     for one in wanted:
         key = one["key"]
         if one["flow"] in HEAVY and key != turn:
-            told[key] = waiting.get(key, words[key])
+            told[key] = waiting.get(key, f"waits: {held[key]}" if key in held else words[key])
             continue
         run, word, why = start_once(one["flow"], one["parameters"], key, inputs=one["inputs"])
         told[key] = str(run.state_name) if run is not None else f"{word}: {why}"

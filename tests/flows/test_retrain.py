@@ -19,6 +19,7 @@ from evaluation.plots import draw
 from evaluation.simulation import Arm, report
 from flows import keeping, making
 from flows import retrain as module
+from flows.ledger import entries
 from flows.line import work_folder
 from flows.pictures import LARGEST
 from flows.retrain import retrain
@@ -72,7 +73,9 @@ def scripted(
     for name, given in {**GIVES, "look": plan}.items():
         place = keeping if name in ("register", "settle") else making
 
-        def step(*_: Any, name: str = name, given: dict[str, Any] = given) -> dict[str, Any]:
+        def step(
+            *_: Any, name: str = name, given: dict[str, Any] = given, **__: Any
+        ) -> dict[str, Any]:
             calls[name] += 1
             if name in breaks:
                 breaks.discard(name)
@@ -105,6 +108,13 @@ def test_cut_short_in_every_step_it_goes_on_from_the_last_finished_one(
     assert calls == {name: 2 for name in GIVES}, "each step is cut short once and done once"
     assert retrain("line", RELEASE)["promoted"]
     assert calls["distil_draft"] == calls["register"] == calls["settle"] == 2
+    *cut, done, again = entries(home)
+    assert [entry["what"] for entry in (*cut, done, again)] == ["ended"] * (len(GIVES) + 2)
+    assert {entry["phase"] for entry in cut} == {""}, "and what they took counts all the same"
+    assert all(entry["seconds"] > 0 for entry in (*cut, done, again))
+    assert (done["version"], done["phase"], done["promoted"]) == (1, "PASS", True)
+    (told,) = (home / "flows" / "notices").iterdir()
+    assert read_json(told)["title"] == "line: v1 is champion"  # type: ignore[index]
 
 
 def test_a_measurement_that_stays_cut_short_is_an_inconclusive_pair_and_measured_on_later(
@@ -207,10 +217,10 @@ def test_a_run_shows_its_plan_how_far_it_is_its_figures_its_verdict_and_its_outc
     for name in LONG.values():
         given = getattr(making, name)
 
-        def step(*arguments: Any, given: Any = given) -> dict[str, Any]:
+        def step(*arguments: Any, given: Any = given, **named: Any) -> dict[str, Any]:
             arguments[-1](1, 4, "half of it")
             files.append(read_json(work_folder(home, "line", RELEASE) / PROGRESS))
-            done: dict[str, Any] = given(*arguments)
+            done: dict[str, Any] = given(*arguments, **named)
             return done
 
         monkeypatch.setattr(making, name, step)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from configuration.limits import Limits
 from configuration.prompts import write_prompts
 from configuration.settings import Pairing, Settings
 from flows import keeping, making, watch
@@ -69,6 +70,24 @@ def test_a_pair_is_promoted_over_the_champion_that_it_was_judged_against(
     assert outcome["promoted"]
     assert champion is not None
     assert champion.version == version
+
+
+def test_where_a_person_decides_a_pair_that_passed_is_asked_about_and_not_promoted(
+    settings: Settings,
+) -> None:
+    plan, version = looked_at(settings)
+    line = replace(LINE, limits=Limits(approval="person"))
+    asks = replace(settings, pairings={"line": line})
+    outcome = keeping.settle(asks, "line", plan, version, "PASS")
+    assert not outcome["promoted"]
+    store = Store(settings.registry_url)
+    champion = store.champion("line")
+    assert champion is not None
+    assert champion.version == 1
+    named = (store.releases("line"), store.pairs("line"), champion)
+    over = {f"retrain:line:{plan['release']}": "it is done"}
+    ((flow, parameters, key, _),) = missing("line", line, *named, now=0.0, ended=over)
+    assert (flow, parameters["version"], key) == ("approve", version, f"approve:line:{version}")
 
 
 def test_a_champion_that_came_between_look_and_settle_stays(settings: Settings) -> None:
