@@ -59,6 +59,14 @@ def sound_name(pairing: str) -> str:
         raise typer.BadParameter(str(error)) from error
 
 
+def worded(reason: str | None) -> str | None:
+    """A reason that says something, where one is given: `--force "$WHY"` of an empty variable is a
+    slip. Raises typer.BadParameter."""
+    if reason is not None and not reason.strip():
+        raise typer.BadParameter("got nothing, wanted the reason in words")
+    return reason
+
+
 PairingName = Annotated[
     str,
     typer.Option(

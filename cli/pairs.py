@@ -21,6 +21,7 @@ from cli.home import (
     servers,
     settings_of,
     settings_of_existing,
+    worded,
 )
 from cli.output import Json, Progress, emit, progress_bars
 from evaluation.endpoints import ending
@@ -79,11 +80,13 @@ def promote(
         ),
     ] = None,
     force: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar="REASON", help="Promote although the gate did not say PASS; the reason is kept."
+            metavar="REASON",
+            help="Promote although the gate did not say PASS; the reason is kept.",
+            callback=worded,
         ),
-    ] = "",
+    ] = None,
     registry: Registry = None,
     home: HomeFolder = DEFAULT_HOME,
     as_json: Json = False,
@@ -100,8 +103,9 @@ def promote(
         from registry.store import Store
 
         store = Store(there.registry)
-        found = expected(store, pairing, version, force=force) if expect is None else expect
-        _tell(move(store, pairing, version, expect=found or None, force=force, by_hand=True))
+        why = force or ""
+        found = expected(store, pairing, version, force=why) if expect is None else expect
+        _tell(move(store, pairing, version, expect=found or None, force=why, by_hand=True))
 
 
 def rollback(
@@ -115,7 +119,8 @@ def rollback(
         ),
     ] = None,
     reason: Annotated[
-        str, typer.Option(metavar="REASON", help="Kept with the pair that is left.")
+        str,
+        typer.Option(metavar="REASON", help="Kept with the pair that is left.", callback=worded),
     ] = "by hand",
     registry: Registry = None,
     home: HomeFolder = DEFAULT_HOME,

@@ -14,6 +14,7 @@ from cli.home import (
     Registry,
     servers,
     settings_of_existing,
+    worded,
 )
 from cli.output import Json, emit
 
@@ -24,7 +25,10 @@ def pin(
         bool, typer.Option("--lift", help="End it: the newest release may go live again.")
     ] = False,
     reason: Annotated[
-        str, typer.Option(metavar="REASON", help="Kept with the release that is pinned.")
+        str,
+        typer.Option(
+            metavar="REASON", help="Kept with the release that is pinned.", callback=worded
+        ),
     ] = "by hand",
     registry: Registry = None,
     home: HomeFolder = DEFAULT_HOME,

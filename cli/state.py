@@ -24,7 +24,7 @@ from configuration.reading import FILE
 
 if TYPE_CHECKING:
     from configuration.settings import Settings
-    from registry.versions import PairingState
+    from registry.versions import PairingState, PairVersion
 
 
 def status(
@@ -100,13 +100,21 @@ def _shown(state: PairingState) -> Iterator[str]:
             rows.append([f"  {release.version}", release.digest[:12], when, release.uri])
         yield from table(rows)
     if state.pairs:
-        rows = [["  pair", "release", "draft", "verdict", "acceptance", "speed-up", "alias"]]
+        rows = [["  pair", "release", "draft", "verdict", "acceptance", "speed-up", "standing"]]
         for pair in state.pairs:
             figures = (figure(pair.figure("acceptance")), figure(pair.figure("speedup"), 2))
-            names = ", ".join(pair.aliases) or "-"
+            names = ", ".join([*pair.aliases, *_marks(pair)]) or "-"
             kinds = (pair.release[:12], pair.draft_kind, pair.verdict)
             rows.append([f"  {pair.version}", *kinds, *figures, names])
         yield from table(rows)
+
+
+def _marks(pair: PairVersion) -> Iterator[str]:
+    """What its verdict does not tell: why it serves, or will not serve again without force."""
+    if pair.rolled_back:
+        yield "rolled back"
+    elif pair.forced:
+        yield "forced"
 
 
 def served(server: str | None, settings: Settings) -> dict[str, Any] | None:

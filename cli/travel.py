@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,9 @@ from cli.home import (
 )
 from cli.models import Target
 from cli.output import Json, emit
+
+if TYPE_CHECKING:
+    from registry.versions import PairVersion
 
 LAYOUTS = ("huggingface", "speculators")
 
@@ -128,27 +131,32 @@ def import_(
             "the pairing's initial_draft",
             param_hint="--pairing",
         )
+    from registry.errors import DigestError
     from registry.exporting import import_pair
     from registry.manifest import FILE
 
-    carried, answer = import_pair(source, into, target=target)
+    try:
+        carried, answer = import_pair(source, into, target=target)
+    except DigestError as error:  # of a folder that somebody else made: no fault of this host
+        raise ValueError(str(error)) from error
     judged = (into / FILE).is_file()
     holds = "a pair with its manifest" if judged else "a draft that was judged on nothing"
-    version = None
+    kept = None
     if pairing is not None and answer.ok:
         settings = settings_of(home, registry)
         with servers(settings) as there:
             from registry.exporting import register_imported
             from registry.store import Store
 
-            version = register_imported(Store(there.registry), pairing, into, source=source).version
+            kept = register_imported(Store(there.registry), pairing, into, source=source)
+    version = None if kept is None else kept.version
     emit(
         {"folder": into, "pair": judged, "left": carried.left, "version": version}
         | {"ok": answer.ok, "reasons": answer.reasons, "notes": answer.notes},
         [
             f"{into} holds {holds}",
             *(f"  not carried: {what}" for what in carried.left),
-            *([] if version is None else [f"registered as {pairing} v{version}, unjudged"]),
+            *([] if kept is None else [_registered(kept)]),
             f"{'compatible' if answer.ok else 'NOT compatible'} with {target}",
             *(f"  because {reason}" for reason in answer.reasons),
             *(f"  note: {note}" for note in answer.notes),
@@ -156,3 +164,13 @@ def import_(
     )
     if not answer.ok:
         raise typer.Exit(Exit.NO)
+
+
+def _registered(pair: PairVersion) -> str:
+    """With its report it may have been there before: no verdict comes from an import."""
+    from registry.versions import UNJUDGED
+
+    named = f"{pair.pairing} v{pair.version}"
+    if pair.verdict == UNJUDGED:
+        return f"registered as {named}, unjudged"
+    return f"it is {named} already, with the verdict {pair.verdict}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from registry import journal
 from registry.door import insisting, speaking
 from registry.errors import ForeignVersionError, NotFoundError
-from registry.journal import DONE, VOID, Entry
+from registry.journal import DELETED, DONE, VOID, Entry
 from registry.pinning import LIFTED, pin, unpin
 from registry.store import Store
 from registry.story import with_standing
@@ -55,7 +55,7 @@ def apply(store: Store, pairing: str, entry: Entry) -> str:
     if before not in (None, entry.instead_of, entry.version) and not _stale(store, pairing, before):
         return f"{VOID}: the alias was moved by hand to v{before} meanwhile"
     if pair_or_none(store, pairing, entry.version) is None:
-        return f"{VOID}: v{number} was deleted meanwhile"
+        return DELETED.format(version=entry.version)
     left = entry.instead_of if entry.instead_of != entry.version else None
     if pair_or_none(store, pairing, left) is None:
         left = None  # deleted by hand, and its alias went with it; or it never was a pair

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from registry.compatibility import Compatibility, compare, fits_draft, fits_release
 from registry.configs import is_speculators
+from registry.digests import digest_of_file
 from registry.errors import DigestError, FolderError, ManifestError
 from registry.fingerprint import fingerprint, fingerprint_draft
 from registry.folders import confined, json_of, weights_of
@@ -136,9 +137,11 @@ def _restored(manifest: PairManifest, source: Path, beside: Path, target: Path) 
     """Fill the pair's folder `beside` with what pair.json lists, and say whether it fits."""
     made = (beside / "draft").is_dir()  # from another layout: its files are not those listed
     kept = {n: d for n, d in manifest.files.items() if not (made and n.startswith(DRAFT))}
-    for name in kept:
-        _copy(_inside(source, _exported(name)), beside / name)
-    verify_files(replace(manifest, files=kept), beside)
+    for name, digest in kept.items():
+        path = _inside(source, _exported(name))
+        _copy(path, beside / name)
+        if (got := digest_of_file(beside / name)) != digest:  # of the copy: it is what is kept
+            raise DigestError(f"{path}: got sha256 {got[:12]}…, wanted {digest[:12]}… by {FILE}")
     weightless = manifest.draft.kind in WITHOUT_WEIGHTS
     draft: str | Path = manifest.draft.kind if weightless else beside / "draft"
     if not (bound := fits_draft(manifest, fingerprint_draft(draft))).ok:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SOURCE = "paceline:/journal"  # MLflow wants one of every version; there is nothing at it
 WINDOW = 100  # entries that are looked at first; more only where none of them is finished
 DONE, VOID = "done", "void"
+DELETED = VOID + ": v{version} was deleted meanwhile"
 OUTCOME = "outcome"
 ABOUT = (
     "The order in which pairs of `{pairing}` became champion; each version is one promotion or "
@@ -59,6 +60,11 @@ class Entry:
     def finished(self) -> bool:
         """Whether all that follows from it was written, or was given up."""
         return bool(self.outcome)
+
+    @property
+    def deleted(self) -> bool:
+        """Whether it was given up because its pair was deleted meanwhile, on another host say."""
+        return self.outcome == DELETED.format(version=self.version)
 
 
 def journal_name(pairing: str) -> str:

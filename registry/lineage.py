@@ -17,6 +17,7 @@ PAIRS_DRAWN = 12  # the newest, and whoever carries an alias
 RELEASES_DRAWN = 4  # what MLflow's page is wide enough for; it cuts off what is wider
 WIDTH, HEIGHT = 168, 40  # of a box, in pixels
 GAP, ROW_GAP, MARGIN = 38, 20, 14
+LETTER = 0.58  # of a font's size: how wide a bold letter is on average
 COLORS = {  # border and filling
     "champion": ("#1a7f37", "#dafbe1"),
     "passed": ("#0969da", "#ddf4ff"),
@@ -121,7 +122,8 @@ def _box(x: float, y: float, lines: list[str], kind: str) -> str:
     ]
     for number, line in enumerate(line for line in lines if line):
         bold = number == 0
-        parts.append(_text(x + 10, y + 17 + 16 * number, line, size=13 if bold else 12, bold=bold))
+        size = min(13 if bold else 12, int((WIDTH - 20) / (LETTER * len(line))))
+        parts.append(_text(x + 10, y + 17 + 16 * number, line, size=size, bold=bold))
     return "".join(parts)
 
 

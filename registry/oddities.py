@@ -31,6 +31,11 @@ def oddities(
             f"v{last.version} was champion, and no version carries the alias now: the version or "
             "the alias was deleted by hand. Servers go on with what they have; promote a pair"
         )
+    elif last is not None and number != last.version and last.deleted:
+        yield (
+            f"v{last.version} was deleted while it was to become champion, and v{number} still "
+            f"is: `paceline promote {number}` notes it"
+        )
     elif last is not None and number != last.version:
         yield (
             f"the alias {CHAMPION} was moved by hand from v{last.version} to v{number}: "

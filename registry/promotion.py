@@ -127,6 +127,7 @@ def rollback(
     left already, nothing more is done. So it is where a killed rollback for the same reason is
     found and ended.
     """
+    reason = reason.strip() or "no reason was given"  # MLflow's tag is the mark: never empty
     with store.writing(pairing):
         began = unfinished(store, pairing)
         last = end_last(store, pairing)
@@ -171,7 +172,10 @@ def rollback(
             passed_over.append(unfit)
             same.remove(chosen)
         no = "; ".join(passed_over if to is not None and passed_over else [no, *passed_over])
-        return Promotion(Outcome.REFUSED, f"{no}: promote one, or ngram, instead", before, before)
+        told = (
+            f"{no}: promote one, or go back to the n-gram draft with `paceline rollback --to ngram`"
+        )
+        return Promotion(Outcome.REFUSED, told, before, before)
 
 
 def choose_earlier(pairs: list[PairVersion]) -> PairVersion | None:
@@ -292,6 +296,10 @@ def _commit(
     champion = pair_or_none(store, pairing, store.alias(pairing, CHAMPION))
     if champion is None or champion.version != wanted.version:
         newest = journal.read(store, pairing)[-1]
+        if newest.number == own.number and newest.deleted:
+            stays = "there is no champion" if champion is None else f"v{champion.version} still is"
+            told = f"{number} was deleted while it was to become champion: {stays}"
+            return Promotion(Outcome.REFUSED, told, champion, champion)
         if newest.number == own.number:
             raise StoreError(
                 f"{pairing}: {number} was made champion and is not: the alias was moved by hand, "

@@ -167,6 +167,8 @@ def test_a_registered_pair_leaves_and_comes_back(target: Path, tmp_path: Path) -
     assert (code, told["ok"]) == (1, False)
     assert "weights changed" in told["reasons"][0]
     assert "NOT compatible" in said("import", out, tmp_path / "again", other)
+    back = said("import", out, tmp_path / "home-again", target, *line)
+    assert "it is docstrings v1 already, with the verdict PASS\n" in back, "nothing was registered"
 
     there = ("--pairing", "elsewhere", *line[2:])
     code, told, _ = run("import", out, tmp_path / "kept", target, *there)
@@ -177,6 +179,10 @@ def test_a_registered_pair_leaves_and_comes_back(target: Path, tmp_path: Path) -
     code, told, _ = run("import", out, tmp_path / "unfit", other, *there)
     assert (code, told["version"]) == (1, None)
     assert run("import", tmp_path / "kept" / "draft", tmp_path / "x", target, *there)[0] == 2
+    (out / "model.safetensors").write_bytes(b"cut")
+    code, told, _ = run("import", out, tmp_path / "cut", target)
+    assert code == 2, "whose folder it is has to change something"
+    assert f"{out / 'model.safetensors'}: got sha256" in told["error"]
 
 
 def test_a_draft_without_a_manifest_is_said_to_be_judged_on_nothing(

@@ -26,10 +26,14 @@ def test_who_goes_back_a_release_stays_there_until_the_pin_is_lifted(
     assert run("pin", *line)[0] == 1, "no release is serving yet"
     assert run("promote", "2", *line)[0] == 0
     assert run("promote", "1", *line)[0] == 1, "no decision about a draft"
+    assert run("promote", "1", *line, "--force", "")[0] == 2, "of a variable that is not set"
+    assert run("rollback", *line, "--reason", " ")[0] == 2
+    assert run("pin", *line, "--reason", "")[0] == 2
     assert run("promote", "1", *line, "--force", "release 2 rhymes")[0] == 0
 
     told = CliRunner().invoke(app, ["status", *map(str, line)])
     assert "  pinned to release 1, whatever is released: release 2 rhymes\n" in told.stdout
+    assert "champion, forced\n" in told.stdout
     (state,) = run("status", *line)[1]["pairings"]
     assert state["pinned"]["version"] == 1
     wanted = {"pairing": "docstrings", "pinned": False, "release": 1}

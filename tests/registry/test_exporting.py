@@ -172,6 +172,14 @@ def test_a_changed_or_hostile_export_is_refused_and_leaves_nothing(
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_a_changed_file_is_named_where_it_lies(
+    exported: Path, target: Path, tmp_path: Path
+) -> None:
+    changed_weights(exported)
+    with pytest.raises(DigestError, match=f"^{exported / 'model.safetensors'}: got sha256"):
+        import_pair(exported, tmp_path / "back", target=target)
+
+
 def test_a_manifest_that_binds_another_draft_is_refused(
     exported: Path, target: Path, tmp_path: Path
 ) -> None:

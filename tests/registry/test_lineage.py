@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from xml.etree import ElementTree
 
-from registry.lineage import PAIRS_DRAWN, drawn, edges, svg
+from registry.lineage import LETTER, PAIRS_DRAWN, WIDTH, drawn, edges, svg
 from registry.versions import PairingState, PairVersion, ReleaseVersion
 
 
@@ -72,3 +72,10 @@ def test_of_thousands_of_pairs_the_newest_and_the_aliased_are_drawn() -> None:
 def test_a_pairing_without_pairs_is_a_picture_too() -> None:
     ElementTree.fromstring(svg(state()))
     ElementTree.fromstring(svg(PairingState("docstrings", (), ())))
+
+
+def test_the_longest_words_stay_in_their_box() -> None:
+    long = pair(1234, draft_kind="ngram", verdict="INCONCLUSIVE")
+    root = ElementTree.fromstring(svg(state(long)))
+    (text,) = (t for t in root.iter("{http://www.w3.org/2000/svg}text") if "v1234" in str(t.text))
+    assert float(text.attrib["font-size"]) * LETTER * len(str(text.text)) <= WIDTH - 20

@@ -159,6 +159,42 @@ def test_nobody_goes_back_to_what_was_left_or_never_served(
     assert aliases(store)["champion"] == 1
 
 
+def test_a_pair_that_is_left_without_a_word_is_marked_all_the_same(three: Store) -> None:
+    promote(three, "docstrings", 1, expect=None)
+    promote(three, "docstrings", 3, expect=1)
+    assert rollback(three, "docstrings", reason=" ").ok
+    refused = promote(three, "docstrings", 3, expect=1)
+    assert "v3 was rolled back (no reason was given)" in refused.statement
+
+
+def test_who_cannot_go_back_is_told_the_command_that_can(three: Store) -> None:
+    promote(three, "docstrings", 1, expect=None)
+    assert "`paceline rollback --to ngram`" in rollback(three, "docstrings", to=1).statement
+
+
+def test_a_pair_that_another_host_deletes_meanwhile_is_said_to_be_deleted(
+    three: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prune that looked before the entry was written: nobody moved an alias by hand."""
+    promote(three, "docstrings", 1, expect=None)
+    write = journal.append
+
+    def just_after_the_other_host(store: Store, pairing: str, entry: Entry) -> None:
+        if store.pair(pairing, 2) is not None:
+            store.client.delete_model_version(pairing, "2")
+        write(store, pairing, entry)
+
+    monkeypatch.setattr(journal, "append", just_after_the_other_host)
+    refused = promote(three, "docstrings", 2, expect=1)
+    assert refused.outcome is Outcome.REFUSED
+    assert refused.statement == "v2 was deleted while it was to become champion: v1 still is"
+    assert refused.champion is not None
+    (warning,) = three.describe("docstrings").warnings
+    assert warning.startswith("v2 was deleted while it was to become champion, and v1 still is")
+    assert promote(three, "docstrings", 1, expect=1).ok
+    assert three.describe("docstrings").warnings == ()
+
+
 def test_without_a_champion_there_is_nothing_to_go_back_from(store: Store) -> None:
     assert "has no champion" in rollback(store, "docstrings").statement
 
