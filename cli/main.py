@@ -8,6 +8,7 @@ import typer
 from cli import (
     bench,
     demo,
+    doctor,
     gating,
     measuring,
     models,
@@ -40,6 +41,7 @@ app = typer.Typer(
 
 app.command()(demo.demo)
 app.command()(setup.init)
+app.command()(doctor.doctor)
 app.command()(models.release)
 app.command()(pairs.retrain)
 app.command()(measuring.evaluate)
