@@ -77,23 +77,33 @@ def stands(key: str, *, inputs: str = "") -> tuple[Word, str]:
 
 def last_run(key: str) -> FlowRun | None:
     """The last run that the work called `key` had."""
-    return _stands(key, "")[3]
+    return _stands(key, None)[3]
 
 
-def given_up(key: str, *, inputs: str = "") -> str | None:
-    """Why nobody works on `key` any more although it is not done; None while somebody will."""
-    word, why = stands(key, inputs=inputs)
-    return why if word in ("given up", "cancelled") else None
+def given_up(key: str) -> str | None:
+    """Why nobody works on `key` any more although it is not done; None while somebody will.
+
+    For whoever looks on, and is no worker: one that starts anew tries again what was given up
+    before it began.
+    """
+    word, _, why, last = _stands(key, None)
+    return why if word == "cancelled" or (word == "given up" and not _earlier(last)) else None
 
 
 def hurry(key: str) -> None:
-    """Have the next reconcile run now, where it would start a run for `key`.
+    """Have the next reconcile run now, where it would start a run for `key`. For whoever looks on.
 
     Asked once for each attempt and worker: the schedule does the rest.
     """
-    word, number, _, _ = _stands(key, "")
-    if word == "due":
+    word, number, _, last = _stands(key, None)
+    if word == "due" or (word == "given up" and _earlier(last)):
         start("watch", {}, f"hurry:{key}:{number}:{os.environ.get(STARTED)}")
+
+
+def _earlier(run: FlowRun | None) -> bool:
+    """Whether a run ended before the worker of now began."""
+    began = float(os.environ.get(STARTED, 0.0))
+    return run is None or run.state is None or run.state.timestamp.timestamp() < began
 
 
 def under_way(*flows: str) -> list[FlowRun]:
@@ -148,12 +158,13 @@ def drop_missed(*flows: str) -> int:
     return len(missed)
 
 
-def _under(inputs: str) -> str | None:
-    worker = os.environ.get(STARTED)
+def _under(inputs: str | None) -> str | None:
+    """What runs count under now; None where nobody asks for a worker."""
+    worker = None if inputs is None else os.environ.get(STARTED)
     return worker and hashlib.sha256(f"{worker} {inputs}".encode()).hexdigest()[:12]
 
 
-def _stands(key: str, inputs: str) -> tuple[Word, int, str, FlowRun | None]:
+def _stands(key: str, inputs: str | None) -> tuple[Word, int, str, FlowRun | None]:
     runs: list[FlowRun] = []
     while True:  # the attempts are numbered without a gap
         first = len(runs) + 1

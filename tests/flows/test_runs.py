@@ -121,6 +121,17 @@ def test_a_new_worker_tries_again_what_an_earlier_one_gave_up(
     assert start_once(key) is not None
 
 
+def test_whoever_looks_on_sees_what_was_given_up_whatever_it_was_started_under(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(TRIES):
+        become(start_once(key, inputs="as configured"), Failed(message="no such folder"))
+    monkeypatch.setenv(STARTED, str(time.time() - 30))  # the command's own, before its worker's
+    assert "no such folder" in str(given_up(key))
+    monkeypatch.delenv(STARTED)
+    assert "no such folder" in str(given_up(key))
+
+
 def test_what_a_person_cancelled_stays_cancelled(key: str) -> None:
     become(start_once(key), Cancelled(message="not now"))
     assert told(key)[:2] == (None, "cancelled")
