@@ -15,6 +15,8 @@ from registry.errors import FolderError
 from registry.folders import weights_of
 from registry.tensors import Tensor
 
+LAYERS_READ = 3  # of the target, by an EAGLE-3 head
+
 
 def head_fits(
     target: Mapping[str, Any], target_folder: Path, config: Mapping[str, Any], folder: Path
@@ -26,7 +28,11 @@ def head_fits(
         ("vocab_size", asked.get("vocab_size")),
         ("hidden_size", asked.get("target_hidden_size", asked.get("hidden_size"))),
     ):
-        if ours != given.get(name):
+        if type(ours) is not int:
+            reasons.append(
+                f"config.json of the head has {name} {ours!r:.80}, wanted a whole number"
+            )
+        elif ours != given.get(name):
             reasons.append(
                 f"the head was made for a target with {name} {ours}, {target_folder} has "
                 f"{given.get(name)}"
@@ -37,9 +43,24 @@ def head_fits(
         reasons.append(f"the head reads the layers {read!r:.80}, wanted whole numbers")
     elif beyond := [layer for layer in read if not 0 <= layer <= layers]:
         reasons.append(f"the head reads layer {beyond[0]}, the target has {layers}")
+    elif read and len(read) != LAYERS_READ:
+        reasons.append(f"the head reads {len(read)} layers of the target, wanted {LAYERS_READ}")
     if not reasons:
-        reasons += _draft_vocabulary(asked, weights_of(folder))
+        tensors = weights_of(folder)
+        reasons += _joining(asked, given, tensors) + _draft_vocabulary(asked, tensors)
     return reasons
+
+
+def _joining(
+    asked: Mapping[str, Any], given: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> list[str]:
+    """`fc` takes in the target's states of all layers that are read, side by side."""
+    wanted = (asked.get("hidden_size"), LAYERS_READ * given["hidden_size"])
+    if (fc := tensors.get("fc.weight")) is None:
+        return ["fc.weight is missing, which takes in the target's states"]
+    if fc.shape != wanted:
+        return [f"fc.weight is {list(fc.shape)}, wanted {list(wanted)} for this target"]
+    return []
 
 
 def _draft_vocabulary(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> list[str]:

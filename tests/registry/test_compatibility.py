@@ -156,6 +156,8 @@ def first_two_alike(table: Any) -> Any:
         (changed_table("t2d", lambda t: t[:-1].copy()), r"t2d is BOOL \[31\], wanted BOOL \[32\]"),
         (changed_table("lm_head.weight", lambda t: t[:4].copy()), "has 4 rows, wanted 6"),
         (without("d2t"), "d2t is missing"),
+        (without("fc.weight"), "fc.weight is missing"),
+        (changed_table("fc.weight", lambda t: t[:, 8:].copy()), r"fc.weight is \[8, 16\]"),
     ],
 )
 def test_a_heads_vocabulary_must_lead_into_the_targets(
@@ -175,6 +177,8 @@ def test_a_heads_vocabulary_must_lead_into_the_targets(
         ({"hidden_size": 16}, "made for a target with hidden_size 16"),
         ({"target_hidden_size": 16}, "made for a target with hidden_size 16"),
         ({"eagle_aux_hidden_state_layer_ids": [2, 9]}, "reads layer 9, the target has 6"),
+        ({"eagle_aux_hidden_state_layer_ids": [2, 3, 4, 5]}, "reads 4 layers"),
+        ({"vocab_size": None}, "has vocab_size None, wanted a whole number"),
     ],
 )
 def test_a_head_for_another_target_is_refused(
