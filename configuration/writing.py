@@ -37,21 +37,23 @@ SHOWN = ("target", "kind", "place")  # never commented out: nothing goes without
 TABLES = ("pairings",)  # written one by one, by whoever has them
 
 
-def default_toml(pairings: Mapping[str, Pairing]) -> str:
+def default_toml(pairings: Mapping[str, Pairing], *, registry: str = "", prefect: str = "") -> str:
     """The text of a configuration with these pairings; what is at its default is commented out."""
-    settings = Settings(home=Path())
+    settings = Settings(home=Path(), registry=registry, prefect=prefect)
     lines = [HEADER.rstrip(), "", *_dials(settings, "", shown=())]
     for name, pairing in pairings.items():
         lines += _table(pairing, f"pairings.{name}")
     return "\n".join(lines) + "\n"
 
 
-def write_default(path: Path, pairings: Mapping[str, Pairing]) -> bool:
+def write_default(
+    path: Path, pairings: Mapping[str, Pairing], *, registry: str = "", prefect: str = ""
+) -> bool:
     """Writes that text whole or not at all; False, and nothing touched, where a file stands."""
     if path.exists():
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write(path, default_toml(pairings))
+    _write(path, default_toml(pairings, registry=registry, prefect=prefect))
     return True
 
 
@@ -111,7 +113,7 @@ def _changed(record: Any, name: str) -> bool:
     """Whether a field differs from what the record has when it is left out."""
     spec = next(s for s in fields(record) if s.name == name)
     default = spec.default if spec.default_factory is MISSING else spec.default_factory()
-    return bool(getattr(record, name) != default) and not isinstance(record, Settings)
+    return bool(getattr(record, name) != default)
 
 
 def literal(value: Any) -> str:
