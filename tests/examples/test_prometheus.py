@@ -74,6 +74,17 @@ def test_every_alert_is_in_the_tests_and_says_how_urgent_it_is() -> None:
             assert cause is None or CAUSES[cause[1]].outside
 
 
+def test_every_runbook_is_a_heading_that_is_there() -> None:
+    for name in RULES:
+        for page, _, anchor in re.findall(
+            r"runbook: (\S+?\.md)(#(\S+))?", (FOLDER / name).read_text()
+        ):
+            text = (FOLDER.parents[1] / page).read_text()
+            titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+            found = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+            assert not anchor or anchor in found, (name, anchor)
+
+
 def tool(name: str) -> str:
     found = shutil.which(name)
     if found is None:
