@@ -49,7 +49,7 @@ class Plan:
     sure_gain: float  # a draft truly better than the incumbent by this passes 9 times in 10
     prompts_if_equal: int | None  # to pass a draft that is truly as good as the incumbent
     rouge_spreads: tuple[float, ...]
-    prompts_for_rouge: tuple[int, ...]  # at these spreads
+    prompts_for_rouge: tuple[int | None, ...]  # at these spreads; None: no number is enough
     needs: tuple[Need, ...] = ()  # of an earlier report's rules
     minimum: int = 0  # prompts below which the policy gives no verdict at all
 
@@ -75,7 +75,7 @@ class Plan:
         """For people, one idea each."""
         equal = self.prompts_if_equal
         rouge = " or ".join(
-            f"{count} (spread {spread:.2f})"
+            f"{'no end of' if count is None else count} (spread {spread:.2f})"
             for count, spread in zip(self.prompts_for_rouge, self.rouge_spreads, strict=True)
         )
         gain = "no worse" if self.sure_gain <= 0 else f"better by {self.sure_gain:.3f}"
@@ -135,9 +135,7 @@ def plan(
         sure_gain=distance - policy.acceptance_margin,
         prompts_if_equal=_prompts(spread, policy.acceptance_margin, policy),
         rouge_spreads=rouge,
-        prompts_for_rouge=tuple(
-            _prompts(each, policy.rouge_l_margin, policy) or 0 for each in rouge
-        ),
+        prompts_for_rouge=tuple(_prompts(each, policy.rouge_l_margin, policy) for each in rouge),
         needs=needs,
         minimum=policy.minimum_prompts,
     )

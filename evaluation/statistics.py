@@ -294,17 +294,18 @@ def prompts_needed(
 ) -> int | None:
     """Prompts after which a one-sided test at `alpha` sees `distance` with chance `power`.
 
-    `spread` is the standard deviation of one prompt's value. None where the distance is 0: no
-    number of prompts shows a difference that is not there.
+    `spread` is the standard deviation of one prompt's value. None where the distance is 0, or next
+    to it: no number of prompts shows a difference that is not there.
     """
     if distance == 0 or not math.isfinite(spread / distance):
         return None
-    return math.ceil(distance_seen(spread, 1, alpha=alpha, power=power) ** 2 / distance**2)
+    times = distance_seen(spread, 1, alpha=alpha, power=power) / distance
+    return math.ceil(times * times) if math.isfinite(times * times) else None
 
 
 def distance_seen(spread: float, prompts: int, *, alpha: float, power: float = 0.9) -> float:
     """The smallest true distance that such a test sees on `prompts` prompts: the way back."""
-    reach = float(stats.norm.ppf(1 - alpha) + stats.norm.ppf(power))
+    reach = float(stats.norm.isf(alpha) + stats.norm.ppf(power))  # 1 - alpha may round to 1
     return reach * spread / math.sqrt(prompts)
 
 

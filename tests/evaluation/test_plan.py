@@ -105,3 +105,19 @@ def test_fewer_prompts_than_can_be_judged_are_told_of_first() -> None:
     enough = plan(replace(POLICY, prompts=20))
     assert enough.too_few is None
     assert any("With 20 prompts a draft" in line for line in enough.sentences)
+
+
+@pytest.mark.parametrize(
+    ("policy", "equal", "rouge"),
+    [
+        (Policy(alpha=1e-320), "needs 218263 prompts", "needs 39107 (spread 0.05)"),
+        (Policy(acceptance_margin=0.0, rouge_l_margin=0.0), "needs no end of", "needs no end of"),
+        (Policy(acceptance_margin=1e-200, rouge_l_margin=1e-200), "no end of", "no end of"),
+    ],
+)
+def test_a_policy_that_hardly_any_number_of_prompts_satisfies_is_told_so(
+    policy: Policy, equal: str, rouge: str
+) -> None:
+    _, _, told_equal, told_rouge, *_ = plan(policy).sentences
+    assert equal in told_equal
+    assert rouge in told_rouge
