@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from registry.store import PairVersion, Store
 
 ANSWERED = "answered"  # the ledger's word
+ANSWER_SECONDS = 900.0  # more than servers that hang and a draft that does not live take together
 
 
-@flow(name="respond", retries=2, retry_delay_seconds=5, timeout_seconds=300.0)
+@flow(name="respond", retries=2, retry_delay_seconds=5, timeout_seconds=ANSWER_SECONDS)
 def respond(alarm: Mapping[str, Any], ids: Sequence[str] = (), count: int = 1) -> dict[str, Any]:
     """Act on the alarms of one pair and cause; `alarm` is the first of them, an `Alarm` as JSON,
     `ids` are those that this answers. Gives what was done."""

@@ -21,6 +21,7 @@ DO_SECONDS = 60.0  # for a steering hand: it waits for the engine's thread
 LIFE_SECONDS, LOOK_SECONDS = 200.0, 5.0  # for a draft that was loaded anew to show that it lives
 LIFE_REQUESTS, ALIVE = 5, 0.05  # by so many requests, and more than this of what was judged
 LIFE_LINES = 1000  # of the exchange log
+AT_ONCE = 16  # servers that are asked side by side
 SHOWN = ("pair", "version", "drafter", "release", "draft_len", "trouble")
 
 
@@ -36,7 +37,7 @@ def served(found: Settings, line: Pairing) -> list[dict[str, Any]]:
 
     if not line.servers:
         return []
-    with ThreadPoolExecutor(max_workers=min(16, len(line.servers))) as threads:
+    with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(line.servers))) as threads:
         return list(threads.map(ask, line.servers))
 
 
@@ -87,7 +88,7 @@ def _accepts(found: Settings, server: str, pair: str, since: float) -> bool:
         return False
     for line in log.iter_lines():
         try:
-            _, exchange = read_line(line, now=time.time())
+            _, exchange = read_line(line.encode(), now=time.time())
         except AnswerError:
             continue
         if exchange.pair == pair and exchange.started >= since and exchange.counts.judged:
@@ -106,16 +107,20 @@ def steer(found: Settings, line: Pairing, asked: Mapping[str, Any]) -> str:
 def _each(
     found: Settings, line: Pairing, method: str, path: str, body: Mapping[str, Any], did: str
 ) -> tuple[str, bool]:
-    told, whole = [], True
-    for server in line.servers:
+    """All at once, so that those that hang take one time-out together."""
+
+    def ask(server: str) -> tuple[str, bool]:
         try:
             _call(found, method, server, path, body, seconds=DO_SECONDS)
         except (httpx.HTTPError, ValueError) as error:
-            told.append(f"{server} did not do it: {error}")
-            whole = False
-        else:
-            told.append(f"{server} {did}")
-    return "; ".join(told), whole
+            return f"{server} did not do it: {error}", False
+        return f"{server} {did}", True
+
+    if not line.servers:
+        return "no server is configured", False
+    with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(line.servers))) as threads:
+        told = list(threads.map(ask, line.servers))
+    return "; ".join(what for what, _ in told), all(done for _, done in told)
 
 
 def _call(
