@@ -67,6 +67,7 @@ class Adapter:
     prefixes: tuple[str, ...]
     read: Callable[[Sequence[Sample], Source, str], Read]
     gauges: tuple[str, ...] = ()
+    version: str = ""  # path that tells the version, where the page does not
 
     def page(self, body: bytes | str, source: Source, replica: str = "") -> Read:
         """PageError for a page that cannot be believed."""
@@ -162,7 +163,7 @@ def sglang(samples: Sequence[Sample], source: Source, replica: str) -> Read:
 
 ADAPTERS = {
     "builtin": Adapter("paceline_", (*_BUILTIN, _BUILD), builtin),
-    "vllm": Adapter("vllm:", tuple(_VLLM), vllm),
+    "vllm": Adapter("vllm:", tuple(_VLLM), vllm, version="/version"),
     "sglang": Adapter("sglang:", _SGLANG, sglang, gauges=("sglang:",)),
 }
 

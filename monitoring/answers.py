@@ -71,6 +71,14 @@ def read_served(text: bytes, *, now: float) -> Served:
     )
 
 
+def read_version(text: bytes) -> str:
+    """`/version` of vLLM. AnswerError where it is none."""
+    version = _word(_object(text).get("version"))
+    if not version:
+        raise AnswerError("no version")
+    return version
+
+
 def read_line(line: bytes, *, now: float) -> tuple[float, Exchange]:
     """An exchange and when it was logged. AnswerError when it is none, or none that can be."""
     stored = _object(line)

@@ -18,6 +18,7 @@ from speculation.records import Counts
 SAME_START_SECONDS = 1.0  # a process tells its start to the second, or better
 STARTS_KEPT = 8
 FORGOTTEN_SECONDS = 86_400.0  # a replica that was not seen for so long is another one
+MOST_KEYS = 64  # pairs, drafters and slices that are kept of one replica
 BACK_SECONDS = 1.0  # a clock is set back by less all the time
 
 Key = tuple[str, str, str, str]
@@ -71,6 +72,7 @@ class Increases:
             what = f"our clock went back by {before.seen - at:.0f} s; counted all the same"
             faults.append(SourceFault(replica, "clock_back", at, what))
         anew, lie = _anew(before, now, read)
+        _carry(before, now, anew if lie is None else set())
         if lie is not None:
             return [], [*faults, SourceFault(replica, "source_faulty", at, lie)]
         spent = seconds if seconds > 0 else max(0.0, at - before.seen)
@@ -122,8 +124,8 @@ def _anew(before: _Replica, now: _Replica, read: Read) -> tuple[set[tuple[str, s
     fell = {
         (pair, drafter)
         for (pair, drafter, part, engine), figures in now.figures.items()
-        for name, value in before.figures.get((pair, drafter, part, engine), {}).items()
-        if figures.get(name, 0.0) < value
+        for name, value in _old(before, (pair, drafter, part, engine)).items()
+        if figures.get(name, value) < value
     }
     if now.starts != before.starts:
         if not before.starts:  # it did not say so before: a newer version, or a reading of chance
@@ -146,10 +148,30 @@ def _moved(
     before: _Replica, read: Read, anew: set[tuple[str, str]]
 ) -> Iterator[tuple[Reading, dict[str, float]]]:
     for one in read.readings:
-        old = {} if (one.pair, one.drafter) in anew else before.figures.get(one.key, {})
+        old = {} if (one.pair, one.drafter) in anew else _old(before, one.key)
         figures = {name: value - old.get(name, 0.0) for name, value in one.figures.items()}
         if any(figures.values()):
             yield one, figures
+
+
+def _old(before: _Replica, key: Key) -> Mapping[str, float]:
+    """What was counted there; a process that only now tells its engine's version is the same."""
+    if key in before.figures:
+        return before.figures[key]
+    alike = (figures for other, figures in before.figures.items() if other[:3] == key[:3])
+    return next(alike, {})
+
+
+def _carry(before: _Replica, now: _Replica, anew: set[tuple[str, str]]) -> None:
+    """Keep what the page left out, which may have been cut: were it forgotten, all of it would be
+    an increase when it is told again. An empty page is of a process that has counted nothing."""
+    if not now.figures:
+        return
+    told = {key[:3]: key for key in now.figures}
+    for key, figures in list(before.figures.items())[-MOST_KEYS:]:
+        if key[:2] not in anew:
+            place = told.get(key[:3], key)
+            now.figures[place] = {**figures, **now.figures.get(place, {})}
 
 
 def _increase(

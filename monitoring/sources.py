@@ -11,7 +11,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -24,6 +25,7 @@ from monitoring.answers import (
     Served,
     read_line,
     read_served,
+    read_version,
 )
 from monitoring.facts import SourceFault
 from monitoring.fetching import AT_ONCE, Fetcher, FetchError, on_this_machine
@@ -38,6 +40,7 @@ log = logging.getLogger("paceline.monitoring")
 EARLIER_SECONDS = 3600.0  # how far back a monitor without a past begins to read
 SILENT_LOOKS, SILENT_SECONDS = 3, 60.0  # without an answer: a swap or a restart is shorter
 AGAIN_SECONDS = 3600.0  # before the same kind of fault is logged again
+VERSION_SECONDS = 3600.0  # before a replica is asked its version again
 WINDOW = "window"  # outcome of the requests that an increase stands for
 
 
@@ -104,6 +107,7 @@ class Sources:
         }
         self._told: dict[tuple[str, str], float] = {}
         self._looked: dict[str, float] = {}  # monotonic seconds, of each replica's last page
+        self._versions: dict[str, tuple[float, float | None, str]] = {}  # asked, start, answer
         self._runner = asyncio.Runner()
         self._clients: dict[bool, httpx.AsyncClient] = {}
         self._fetchers: dict[bool, Fetcher] = {}
@@ -189,6 +193,9 @@ class Sources:
             self._fault(looked, url, "source_faulty", f"/metrics: {error}")
             return
         self._looked[url] = now
+        if version := await self._version(url, source, read.started, headers):
+            named = [replace(one, engine=f"{one.engine} {version}") for one in read.readings]
+            read = replace(read, readings=tuple(named))
         looked.gauges += read.gauges
         increases, faults = self.reached.increases.update(
             url, read, at=self._clock(), seconds=seconds
@@ -197,6 +204,22 @@ class Sources:
         looked.faults += faults
         if source.kind != "builtin":
             looked.exchanges += [window(one, source) for one in increases if one.counts.judged]
+
+    async def _version(
+        self, url: str, source: Source, started: float | None, headers: Mapping[str, str]
+    ) -> str:
+        """Asked once a process, where its start is told, and once an hour; empty where none is."""
+        path, now = ADAPTERS[source.kind].version, time.monotonic()
+        if not path:
+            return ""
+        known = self._versions.get(url)
+        if known is None or known[1] != started or now - known[0] >= VERSION_SECONDS:
+            version = "" if known is None else known[2]
+            with suppress(FetchError, AnswerError):
+                page = await self._fetcher(url).page(url.rstrip("/") + path, headers=headers)
+                version = read_version(page)
+            known = self._versions[url] = (now, started, version)
+        return known[2]
 
     async def _prometheus(self, source: Source, url: str, looked: Looked) -> None:
         replica, now = self._replica(url), self._clock()

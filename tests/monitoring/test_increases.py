@@ -178,3 +178,27 @@ def test_a_replica_that_is_gone_for_a_day_is_forgotten() -> None:
     increases.update("a", look(reading(1)), at=1.0)
     increases.update("b", look(reading(1)), at=100_000.0)
     assert set(increases.replicas) == {"b"}
+
+
+def test_what_a_cut_page_left_out_is_no_increase_when_it_is_told_again() -> None:
+    increases = Increases()
+    both = look(reading(5), reading(7, pair="p-2"), started=3.0)
+    increases.update("a", both, at=1.0)
+    part = Reading("p-1", "head", "", "builtin 1", {"rounds": 50.0, "drafted": 200.0})
+    assert increases.update("a", look(part, started=3.0), at=2.0) == ([], [])
+    found = increases.update("a", look(reading(6), reading(7, pair="p-2"), started=3.0), at=3.0)
+    assert moved(found) == {("p-1", ""): ONE}
+
+
+def test_a_version_that_is_told_later_is_no_increase() -> None:
+    increases = Increases()
+    increases.update("a", look(reading(5)), at=1.0)
+    told = Reading("p-1", "head", "", "builtin 2", figures(ONE, 6))
+    assert moved(increases.update("a", look(told), at=2.0)) == {("p-1", ""): ONE}
+
+
+def test_a_restarted_server_that_served_nothing_yet_did_nothing() -> None:
+    increases = Increases()
+    increases.update("a", look(reading(1)), at=1.0)
+    assert increases.update("a", look(), at=2.0) == ([], [])
+    assert moved(increases.update("a", look(reading(1)), at=3.0)) == {("p-1", ""): ONE}

@@ -15,10 +15,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from monitoring.baselines import LEARN_AT, Baseline
 from monitoring.detectors.cusum import Cusum
+from monitoring.exporting import Exporter
 from monitoring.monitor import (
+    UNKNOWN_REQUESTS,
+    UNKNOWN_SECONDS,
     Monitor,
     MonitorRunningError,
     Paths,
@@ -481,3 +485,46 @@ def test_a_server_that_says_what_it_says_of_itself_is_in_the_series(paths: Paths
     (said,) = read_series(paths.series)
     assert isinstance(said, Gauge)
     assert (said.pair, said.source, said.acceptance_length) == ("p-9", url, 2.5)
+
+
+def test_a_pair_that_nobody_knows_is_named_after_a_while(server: SmallServer, paths: Paths) -> None:
+    now = [time.time()]
+    source = {"": Source(urls=(server.url,), pairing="support")}
+    with Monitor(source, paths, expected=lambda pair: None, clock=lambda: now[0]) as monitor:
+        server.serve(stream(UNKNOWN_REQUESTS, seed=1), pair="p-stranger")
+        monitor.poll()
+        assert causes(paths) == []
+        now[0] += UNKNOWN_SECONDS
+        server.serve(stream(1, seed=2), pair="p-stranger")
+        monitor.poll()
+    (alarm,) = Outbox(paths.outbox).pending()
+    assert (alarm.cause, alarm.pair) == ("unknown_pair", "p-stranger")
+
+
+def test_an_alarm_ends_when_its_cause_does_and_that_is_told(
+    server: SmallServer, paths: Paths, watch: Callable[..., Monitor]
+) -> None:
+    now = [time.time()]
+    release = [Expected(release="e" * 64)]
+    monitor = watch(lambda pair: release[0], clock=lambda: now[0])
+    monitor.poll()
+    release[0] = Expected(release=RELEASE)
+    for _ in range(3):
+        now[0] += 200.0
+        monitor.poll()
+    told = [(one.alarm.cause, str(one.phase)) for one in Outbox(paths.outbox).notices()]
+    assert told == [("release_mismatch", "raised"), ("release_mismatch", "resolved")]
+
+
+def test_the_monitors_own_metrics_show_what_it_sees(server: SmallServer, paths: Paths) -> None:
+    registry = CollectorRegistry()
+    exporter = Exporter(registry)
+    source = {"": Source(urls=(server.url,))}
+    with Monitor(source, paths, expected=lambda pair: REPORTED, exporter=exporter) as monitor:
+        server.serve(stream(30, seed=1))
+        server.serve(stream(20, seed=2, shift=DEAD))
+        monitor.poll()
+    page = generate_latest(registry).decode()
+    assert 'paceline_watched_requests_total{drafter="head",pair="p-1",slice=""} 50.0' in page
+    assert 'paceline_alarm{cause="dead_draft"' in page
+    assert f'paceline_source_up{{source="{server.url}"}} 1.0' in page

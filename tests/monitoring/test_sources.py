@@ -16,6 +16,7 @@ from speculation.records import Counts, Exchange
 from tests.monitoring.answering import Whole, answering
 
 NOW = 1_800_000_000.0
+ENGINE = "vllm 0.32.0"
 ONE = Counts(10, 1, 40, 28, (10, 7, 5, 4), (7, 5, 4, 1))
 
 
@@ -238,10 +239,13 @@ def test_one_that_hangs_drips_floods_packs_or_redirects_takes_nothing_from_the_o
 
 
 def test_a_vllm_server_is_watched_by_the_windows_between_two_looks() -> None:
-    counted = [1]
+    counted, asked = [1], list[str]()
 
     def page(request: httpx.Request) -> httpx.Response:
-        assert (request.url.path, request.headers["authorization"]) == ("/metrics", "Bearer t")
+        assert request.headers["authorization"] == "Bearer t"
+        asked.append(request.url.path)
+        if request.url.path == "/version":
+            return httpx.Response(200, json={"version": "0.32.0"})
         values = {"drafts": 100, "draft_tokens": 300, "accepted_tokens": 185}
         lines = [
             f'vllm:spec_decode_num_{name}_total{{model_name="m"}} {n * counted[0]}'
@@ -265,8 +269,9 @@ def test_a_vllm_server_is_watched_by_the_windows_between_two_looks() -> None:
         assert sources.look().exchanges == []
         counted[0] = 3
         (one,) = sources.look().exchanges
-    assert (one.pair, one.drafter, one.engine, one.outcome) == ("p-1", "eagle3", "vllm", "window")
+    assert (one.pair, one.drafter, one.engine, one.outcome) == ("p-1", "eagle3", ENGINE, "window")
     assert one.counts.judged_per_position == (200, 160, 120)
+    assert asked == ["/metrics", "/version", "/metrics"]
 
 
 def test_a_sglang_server_is_shown_and_feeds_nothing() -> None:
