@@ -9,7 +9,7 @@ from typing import Any
 
 from prefect.flows import Flow
 
-LIGHT = ("watch", "go_live", "respond", "promote", "rollback", "approve", "take_in")
+LIGHT = ("watch", "go_live", "respond", "promote", "rollback", "approve", "refresh", "take_in")
 HEAVY = ("retrain",)
 
 

@@ -80,9 +80,11 @@ def register(
         release_uri=plan["target"],
         draft=fingerprint_draft(draft if draft in WITHOUT_WEIGHTS else files / "draft"),
         context_measured=verdict.context_measured or longest,
-        making=replace(made, parent=plan["parent"], code_version=made.code_version or _version()),
+        making=replace(
+            made, parent=plan["parent"], code_version=made.code_version or code_version()
+        ),
         engine="builtin",
-        engine_version=_version(),
+        engine_version=code_version(),
         report=report.digest,
         adapters=adapters,
         adapter_uris=places,
@@ -144,7 +146,8 @@ def _figures(row: Mapping[str, Any], prefix: str) -> dict[str, float]:
     }
 
 
-def _version() -> str:
+def code_version() -> str:
+    """Of what makes and measures drafts: Paceline's own."""
     try:
         return metadata.version("paceline")
     except metadata.PackageNotFoundError:  # run from a source tree

@@ -20,6 +20,7 @@ from flows.line import device, store
 from flows.lineage import learned, write_lineage
 from flows.measuring import measure_arms
 from flows.steps import file_digest
+from flows.traffic import taught
 from flows.trial import complete, run_trial
 from speculation.records import Prompt
 
@@ -139,6 +140,8 @@ def answers(line: Pairing, settings: Settings, plan: dict[str, Any]) -> dict[str
     """What the target's answers follow from."""
     prompts = file_digest(settings.path(line.train_prompts))
     told = {"release": plan["release"], "prompts": prompts, "recipe": asdict(line.recipe)}
+    learned_too = plan.get("traffic") or {"digest": ""}
+    told |= {"traffic": learned_too["digest"]} if learned_too["digest"] else {}
     return {**told, **as_input(plan.get("adapters"))}
 
 
@@ -151,7 +154,7 @@ def regenerate_answers(
     """
     from evaluation.samples import question_digest
 
-    prompts = _teaching_prompts(settings, line)
+    prompts = _teaching_prompts(settings, line, plan)
     asked = {question_digest(prompt) for prompt in prompts[: line.recipe.responses]}
     _judging(settings, line, asked)  # before anything takes its minutes
     spec = {"target": plan["target"], "prompts": [asdict(each) for each in prompts]}
@@ -179,7 +182,7 @@ def distil_draft(
     spec = {"target": plan["target"], "responses": str(responses), "start": start}
     draft = in_child("distil", {**spec, **_where(line, out)}, progress)
     keep_tokens(Path(plan["target"]), draft)
-    write_lineage(draft, responses, _teaching_prompts(settings, line), line.recipe)
+    write_lineage(draft, responses, _teaching_prompts(settings, line, plan), line.recipe)
     return {"draft": str(draft)}
 
 
@@ -240,8 +243,9 @@ def judge_report(line: Pairing, measured: dict[str, Any]) -> dict[str, Any]:
     return {**told, "verdict": asdict(verdict), "page": markdown(report, verdict)}
 
 
-def _teaching_prompts(settings: Settings, line: Pairing) -> list[Prompt]:
-    return read_pairing_prompts(settings.path(line.train_prompts), line.adapters)
+def _teaching_prompts(settings: Settings, line: Pairing, plan: dict[str, Any]) -> list[Prompt]:
+    configured = read_pairing_prompts(settings.path(line.train_prompts), line.adapters)
+    return taught(configured, plan.get("traffic"))
 
 
 def _judging_prompts(settings: Settings, line: Pairing) -> list[Prompt]:

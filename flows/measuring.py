@@ -11,7 +11,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from configuration.prompts import read_prompts
 from configuration.serving import Serving
 from configuration.settings import Pairing, Settings
 from flows.trial import Progress, run_trial
@@ -33,7 +32,8 @@ def budget(line: Pairing, prompts: int) -> int:
 
 def stops_by(settings: Settings, line: Pairing) -> dict[str, Any]:
     """What a measurement follows from besides, where its verdict decides how far it goes."""
-    asked = len(read_prompts(settings.path(line.evaluation_prompts)))
+    with settings.path(line.evaluation_prompts).open(encoding="utf-8") as stored:
+        asked = sum(1 for prompt in stored if prompt.strip())
     if budget(line, asked) <= line.policy.prompts:
         return {}
     return {"most_prompts": line.limits.most_prompts, "policy": asdict(line.policy)}

@@ -39,6 +39,15 @@ def may_retrain(
     return needs_person(past, limits, release=release) or may_compute(past, limits, now=now)
 
 
+def may_refresh(past: Sequence[Mapping[str, Any]], limits: Limits, *, now: float) -> str:
+    """Why the clock may want no retrain now; empty where it may. Those for alarms count as well."""
+    wanted = [e for e in past if e["what"] == "wanted" and _age(e, now) < DAY_SECONDS]
+    if len(wanted) < limits.retrains_a_day:
+        return ""
+    many = f"{len(wanted)} retrains besides those for releases"
+    return f"{many} were wanted within a day (retrains_a_day)"
+
+
 def may_compute(past: Sequence[Mapping[str, Any]], limits: Limits, *, now: float) -> str:
     """Why no retrain at all may begin now: those of a day took all that they may. Empty where one
     may; what is under way is not ended."""

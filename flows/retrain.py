@@ -18,6 +18,7 @@ from configuration.settings import Settings
 from flows import keeping, making
 from flows.accounts import accounted
 from flows.adapters import as_input, digests_of
+from flows.basis import basis
 from flows.bounds import end_with_worker
 from flows.ledger import entries
 from flows.line import configured, work_folder
@@ -26,16 +27,19 @@ from flows.pictures import curves_picture, show_picture, show_pictures
 from flows.progress import reporting
 from flows.restraint import refused
 from flows.rivals import rivals
+from flows.space import check_room
 from flows.steps import alone, digest, file_digest, once
+from flows.superseded import SUPERSEDED, superseded
 from flows.superseded import outcome as ended
-from flows.superseded import superseded
 from flows.telling import tell
+from flows.traffic import forget, gather
 
 if TYPE_CHECKING:
     from training.choice import Cause
 
 P = ParamSpec("P")
 R = TypeVar("R")
+UNTAUGHT = "UNTAUGHT"  # an outcome's phase: there was nothing new to learn from
 RETRIES = 2  # of a step, within one run
 
 
@@ -75,7 +79,10 @@ def retrain(
         ),
         accounted(settings.home, pairing, release, cause) as account,
     ):
+        based = basis(settings, settings.pairing(pairing))
         outcome = made(settings, pairing, release, work, cause, by_hand)
+        if outcome["version"] is not None:
+            account["basis"] = based
         account |= {name: outcome[name] for name in ("phase", "promoted", "version")}
     logger.info(outcome["statement"])
     why = "" if cause == "release" else f", because of {cause}"
@@ -102,6 +109,11 @@ def made(
     if draft is None:
         if why := overtaken(plan):
             return left(pairing, why)
+        enough_room(settings, pairing, plan)
+        if kind_of(cause) != "release":
+            plan = {**plan, "traffic": traffic(pairing, work, plan, cause)}
+            if why := plan["traffic"]["refused"]:
+                return left(pairing, why, UNTAUGHT)
         answers = regenerate(pairing, work, plan)
         if why := overtaken(plan):
             return left(pairing, why)
@@ -142,6 +154,22 @@ def look(pairing: str, release: str, work: Path, cause: str) -> dict[str, Any]:
         key="plan",
     )
     return plan
+
+
+@step(hours=1)
+def traffic(pairing: str, work: Path, plan: dict[str, Any], cause: str) -> dict[str, Any]:
+    """What users asked since requests changed, for the draft to learn from."""
+    settings, line = configured(pairing)
+    report = reporting(work, "traffic")
+    found = once(
+        work,
+        "traffic",
+        {"release": plan["release"], "cause": cause},
+        lambda: gather(settings, line, plan, cause, work, report),
+        lasting=lambda told: not told["refused"],
+    )
+    get_run_logger().info("traffic: %s", found["told"])
+    return found
 
 
 @step(hours=24)
@@ -247,7 +275,10 @@ def register(
         return keeping.register(settings, pairing, plan, draft, measured, judged, files)
 
     inputs = {"report": measured["digest"], "phase": judged["phase"]}
-    return once(work, "register", inputs, do, lasting=lambda _: whole(measured))
+    version = once(work, "register", inputs, do, lasting=lambda _: whole(measured))
+    if whole(measured):
+        forget(work)  # what users asked: hashes of it are in the pair's manifest
+    return version
 
 
 @step(hours=1)
@@ -278,11 +309,22 @@ def settle(
     return outcome
 
 
-def left(pairing: str, why: str) -> dict[str, Any]:
-    """The end of a retrain that nobody wants any more."""
+def left(pairing: str, why: str, phase: str = SUPERSEDED) -> dict[str, Any]:
+    """The end of a retrain that makes nothing."""
     get_run_logger().info(why)
     create_markdown_artifact(f"**{pairing}**: {why}.", key="outcome")
-    return ended(why)
+    return ended(why, phase)
+
+
+def enough_room(settings: Settings, pairing: str, plan: Mapping[str, Any]) -> None:
+    """OSError where the disk has too little for the steps to come; people are told once."""
+    try:
+        check_room(settings.home, Path(plan["target"]))
+    except OSError as error:
+        key = f"room:{pairing}:{plan['release']}"
+        title = f"{pairing}: a retrain waits for room on the disk"
+        tell(settings.home, key, title, f"{error.strerror}.", pairing=pairing)
+        raise
 
 
 def _not_by(entry: Mapping[str, Any], cause: str) -> bool:

@@ -81,11 +81,15 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """All of it or nothing: readers see the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with beside.open("w") as out:
-        json.dump(value, out, indent=1)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(beside, path)
+    try:
+        with beside.open("w") as out:
+            json.dump(value, out, indent=1)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(beside, path)
+    except BaseException:  # a disk that is full, above all: half a file would take of what is left
+        beside.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

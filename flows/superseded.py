@@ -29,6 +29,6 @@ def superseded(settings: Settings, pairing: str, plan: Mapping[str, Any]) -> str
     )
 
 
-def outcome(why: str) -> dict[str, Any]:
-    """How the retrain of a superseded release ends: nothing is registered."""
-    return {"version": None, "phase": SUPERSEDED, "promoted": False, "statement": why}
+def outcome(why: str, phase: str = SUPERSEDED) -> dict[str, Any]:
+    """How a retrain ends that makes nothing: nothing is registered."""
+    return {"version": None, "phase": phase, "promoted": False, "statement": why}

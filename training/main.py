@@ -65,11 +65,19 @@ def fits(spec: Mapping[str, Any], progress: Progress) -> Path:
     return check_fits(Path(spec["target"]))
 
 
+def traffic(spec: Mapping[str, Any], progress: Progress) -> Path:
+    """What was asked in the captured `exchanges`, as prompts in the file `out`."""
+    from training.traffic import write_asked
+
+    return write_asked(Path(spec["exchanges"]), Path(spec["target"]), Path(spec["out"]))
+
+
 STEPS: Mapping[str, Callable[[Mapping[str, Any], Progress], Path]] = {
     "regenerate": regenerate,
     "distil": distil,
     "merge": merge,
     "fits": fits,
+    "traffic": traffic,
 }
 
 

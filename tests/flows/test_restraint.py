@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from configuration.limits import Limits
-from flows.restraint import DAY_SECONDS, may_compute, may_retrain, may_turn, needs_person
+from flows.restraint import (
+    DAY_SECONDS,
+    may_compute,
+    may_refresh,
+    may_retrain,
+    may_turn,
+    needs_person,
+)
 
 LIMITS = Limits(cooldown_minutes=60.0, retrains_a_day=3, turns_a_day=2, compute_minutes_a_day=10.0)
 
@@ -71,3 +78,10 @@ def test_a_person_is_called_when_so_many_candidates_in_a_row_failed_for_one_rele
     assert needs_person([*past, {"what": "resumed", "at": 3.0}], limits, release="r") == ""
     served = [*past[:2], ended(2.0, "PASS", 3, promoted=True), ended(3.0, "FAIL", 4)]
     assert needs_person(served, limits, release="r") == ""
+
+
+def test_the_clock_wants_no_more_retrains_a_day_than_there_may_be() -> None:
+    past = [{"what": "wanted", "at": at} for at in (0.0, 1.0, 2.0)]
+    assert may_refresh(past[:2], LIMITS, now=3.0) == ""
+    assert "retrains_a_day" in may_refresh(past, LIMITS, now=3.0)
+    assert may_refresh(past, LIMITS, now=DAY_SECONDS) == ""

@@ -3,9 +3,11 @@ tested in their folders, and all of it together by the tiny demo."""
 
 from __future__ import annotations
 
+import shutil
 from base64 import b64decode
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +21,7 @@ from evaluation.plots import draw
 from evaluation.simulation import Arm, report
 from flows import keeping, making
 from flows import retrain as module
+from flows.attempts import kind_of
 from flows.ledger import entries
 from flows.line import work_folder
 from flows.pictures import LARGEST
@@ -86,6 +89,8 @@ def scripted(
     monkeypatch.setattr(keeping, "assemble", lambda *_: Path("/pair"))
     monkeypatch.setattr(module, "rivals", lambda *_: {"champion": 1, "parent": 1})
     monkeypatch.setattr(module, "superseded", lambda *_: "")
+    told = {"prompts": "", "digest": "", "count": 0, "told": "none", "refused": ""}
+    monkeypatch.setattr(module, "gather", lambda *_: told)
 
 
 def artifacts(run: UUID | None) -> dict[str, Any]:
@@ -207,6 +212,58 @@ def test_an_alarms_retrain_does_not_take_the_releases_for_its_own(
     retrain("line", RELEASE)
     retrain("line", RELEASE, cause="alarm-1")
     assert calls["distil_draft"] == 2
+
+
+def test_where_there_is_nothing_new_to_learn_from_a_person_hears_of_it_and_nothing_is_made(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+    scripted(monkeypatch, calls, breaks=set(), plan=PLAN)
+    told = {"prompts": "", "digest": "", "count": 0, "told": "none", "refused": "capture is off"}
+    monkeypatch.setattr(module, "gather", lambda *_: told)
+    outcome = retrain("line", RELEASE, cause="alarm-1")
+    assert (outcome["phase"], outcome["statement"]) == ("UNTAUGHT", "capture is off")
+    assert calls == {"look": 1}
+    (notice,) = (home / "flows" / "notices").iterdir()
+    assert read_json(notice)["title"] == "line: capture is off"  # type: ignore[index]
+    assert retrain("line", RELEASE)["promoted"], "a release is not asked for traffic"
+
+
+def test_without_room_on_the_disk_nothing_is_begun_and_it_waits_as_in_an_outage(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+    scripted(monkeypatch, calls, breaks=set(), plan=PLAN)
+    full = SimpleNamespace(free=10_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
+    for _ in range(2):
+        state = retrain("line", RELEASE, return_state=True)
+        told = {"name": "r", "type": state.type.value, "message": state.message, "under": ""}
+        assert kind_of({**told, "at": 0.0}) == "outage"
+    assert "0.0 GB are free, wanted 0.3 GB" in str(state.message)
+    assert calls == {"look": 1}
+    (notice,) = (home / "flows" / "notices").iterdir()
+    assert "waits for room" in read_json(notice)["title"]  # type: ignore[index]
+
+
+def test_what_users_asked_is_deleted_once_the_pair_is_registered(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, Counter(), breaks={"register"}, plan=PLAN)
+    work = work_folder(home, "line", RELEASE, "alarm-1")
+    asked = work / "traffic" / "prompts.jsonl"
+
+    def gather(*_: Any) -> dict[str, Any]:
+        asked.parent.mkdir(parents=True)
+        asked.write_text(PROMPT)
+        return {"prompts": str(asked), "digest": "d", "count": 1, "told": "1", "refused": ""}
+
+    monkeypatch.setattr(module, "gather", gather)
+    with pytest.raises(ValueError, match="register is cut short"):
+        retrain("line", RELEASE, cause="alarm-1")
+    assert asked.exists()
+    assert retrain("line", RELEASE, cause="alarm-1")["promoted"]
+    assert not asked.parent.exists()
 
 
 def test_a_run_shows_its_plan_how_far_it_is_its_figures_its_verdict_and_its_outcome(

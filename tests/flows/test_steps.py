@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -94,3 +95,19 @@ def test_a_lock_is_free_again_when_its_holder_is_killed(tmp_path: Path) -> None:
     with alone(tmp_path / "lock", kill):
         assert waited == [True]
     holder.join(10)
+
+
+def test_a_disk_that_is_full_keeps_no_half_file_and_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "look.done.json"
+    write_json(path, {"n": 0})
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_json(path, {"n": 1})
+    assert read_json(path) == {"n": 0}
+    assert list(tmp_path.iterdir()) == [path]
