@@ -1,5 +1,5 @@
 """What the sources of a pairing show: which arrivals are to be taken in, and what waits. Reads no
-weights, so it is a part of each look; knows nothing of Prefect."""
+weights, so it is a part of each look."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from registry.store import Store
 
 ENDED = ("done", "given up", "cancelled")  # words: nobody works on it any more
+LONGEST_QUIET_SECONDS = 15.0  # that a look waits for by itself
+CLOCK_SECONDS = 0.1  # so that the time is over when it is looked again
 Stands = Callable[..., tuple[str, str]]
 
 
@@ -52,6 +54,7 @@ def arriving(
     *,
     stands: Stands,  # how the work of a key stands, and why
     inputs: str = "",
+    sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The work of taking in what has arrived, and rows that tell of what is not taken in yet.
 
@@ -74,6 +77,14 @@ def arriving(
             continue
         seconds = source.settle_seconds if source.kind in ("folder", "store") else 0.0
         look = known.look(of, found, settle_seconds=seconds)
+        if seconds <= LONGEST_QUIET_SECONDS and any(not one.waits for one, _ in look.waiting):
+            sleep(seconds + CLOCK_SECONDS)  # shorter than the time until the next look
+            try:
+                found = shown(settings, source, registry)
+            except (RegistryError, OSError):
+                pass  # the next look says what is wrong
+            else:
+                look = known.look(of, found, settle_seconds=seconds)
         for arrival, why in look.waiting:
             row(f"{arrival.place}: {why}")
         for arrival, outcome in look.back:
@@ -123,7 +134,11 @@ def told_back(settings: Settings, pairing: str, of: str, arrival: Arrival, outco
         f"itself: `paceline promote VERSION --pairing {pairing} --force REASON` promotes a pair of "
         "that release and pins it"
     )
-    note(settings.home, f"back:{of}:{arrival.id}:{time.time():.0f}", "asked", pairing, why=why)
+    from flows.telling import tell  # it knows Prefect, and `paceline doctor` looks without
+
+    key = f"back:{of}:{arrival.id}:{time.time():.0f}"
+    note(settings.home, key, "asked", pairing, why=why)
+    tell(settings.home, key, f"{pairing}: {of} went back a release", why, pairing=pairing)
     return why
 
 

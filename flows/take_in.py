@@ -20,6 +20,7 @@ from flows.progress import reporting
 from flows.retrain import step
 from flows.sources import memory, origin, told_back
 from flows.steps import alone, once
+from flows.telling import tell
 from registry.arrivals import Arrival
 from registry.errors import FolderError, IncompatibleError, NotFoundError
 
@@ -51,7 +52,14 @@ def take_in(pairing: str, source: dict[str, Any], arrival: dict[str, Any]) -> di
                 return _told(pairing, {"outcome": f"changed: {error}"})  # it arrives anew
             known.note(origin(place), shown, f"refused: {error}")
             note(settings.home, f"refused:{shown.id}", "refused", pairing, why=str(error))
+            title = f"{pairing}: what {origin(place)} shows is no release"
+            why = f"{error}. It is looked at again once it changes"
+            tell(settings.home, f"refused:{shown.id}", title, why, pairing=pairing)
             return _told(pairing, {"outcome": f"refused: {error}"})
+        except ValueError as error:  # for a person to change; a start of the worker asks again
+            title = f"{pairing}: a release cannot be taken in"
+            tell(settings.home, f"stuck:{shown.id}:{error}", title, str(error), pairing=pairing)
+            raise
         outcome = f"release {made['version']} ({made['release'][:12]})"
         if made["back"] and shown.pointed:
             get_run_logger().warning(told_back(settings, pairing, origin(place), shown, outcome))

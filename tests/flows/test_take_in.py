@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -87,6 +88,13 @@ def look(home: Path, tmp_path: Path) -> Callable[..., Look]:
 
 def store(home: Path) -> Store:
     return Store(Settings(home=home).registry_url)
+
+
+def notices(home: Path) -> list[dict[str, Any]]:
+    """What people are told."""
+    return [
+        json.loads(path.read_text()) for path in sorted((home / "flows" / "notices").glob("*.json"))
+    ]
 
 
 def folder_source(place: Path, **given: Any) -> Source:
@@ -181,6 +189,7 @@ def test_a_link_is_followed_and_what_it_leads_to_stays_where_it_is(
     assert again() == []
     assert [row["action"] for row in look.rows] == ["ask"]
     assert "release 1" in look.rows[0]["why"]
+    assert [one["title"] for one in notices(home)] == [f"docs: folder:{link} went back a release"]
     assert again() == []
     assert look.rows == [], "told once"
 
@@ -206,6 +215,9 @@ def test_what_is_no_release_is_refused_once_and_looked_at_again_when_it_changes(
     assert why in made["outcome"]
     assert again() == []
     assert [one["what"] for one in entries(home)] == ["refused"]
+    assert [one["title"] for one in notices(home)] == [
+        f"docs: what folder:{place} shows is no release"
+    ]
     tiny.target(place / "1", seed=1)
     (mended,) = taken(again())
     assert mended["version"] == 1
@@ -262,6 +274,7 @@ def test_a_target_that_cannot_fit_this_machine_is_not_taken_in_and_says_so(
         taken(again())
     monkeypatch.setattr(taking, "host_bytes", lambda: 2**40)
     assert [made["version"] for made in taken(again())] == [1], "of a larger machine"
+    assert [one["title"] for one in notices(home)] == ["docs: a release cannot be taken in"]
 
 
 def test_an_adapter_is_a_release_of_its_base_with_it(
@@ -324,6 +337,40 @@ def test_a_version_of_a_registered_model_is_fetched_and_linked_and_going_back_is
     theirs.set_registered_model_alias("summariser", "production", "1")
     assert again() == []
     assert "is back at models:/summariser/1 (release 1" in look.rows[0]["why"]
+
+
+def test_a_whole_release_is_taken_in_by_the_look_that_saw_it_once_it_was_quiet(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    tiny.target(tmp_path / "models" / "1")
+    (tmp_path / "models" / "half").mkdir()
+
+    def look(seconds: float) -> tuple[list[str], list[float]]:
+        nonlocal clock
+        slept: list[float] = []
+
+        def sleep(given: float) -> None:
+            nonlocal clock
+            slept.append(given)
+            clock += given
+
+        source = Source("folder", str(tmp_path / "models"), settle_seconds=seconds)
+        line = Pairing(sources=(source,))
+        work, _ = arriving(
+            *(Settings(home=home, pairings={"docs": line}), "docs", line, store(home)),
+            stands=lambda key, *, inputs: ("due", ""),
+            sleep=sleep,
+        )
+        return [one["parameters"]["arrival"]["place"] for one in work], slept
+
+    assert look(3600.0) == ([], [])
+    (home / "sources" / "docs.json").unlink()
+    places, slept = look(10.0)
+    assert places == [str(tmp_path / "models" / "1")]
+    assert slept == [10.1]
+    assert look(10.0)[1] == [], "it was quiet before"
 
 
 def test_one_source_that_is_away_stops_no_other(home: Path, look: Any, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from configuration.settings import Pairing, Settings
+from configuration.sources import Source
 from configuration.writing import write_default
 from flows import episodes
 from flows import watch as module
@@ -140,3 +141,19 @@ def test_a_registry_that_is_away_fails_the_look_once_the_alarms_are_delivered(
     with pytest.raises(StoreError, match="does not answer"):
         watch.with_options(retries=0)()
     assert started == ["alarms"]
+
+
+def test_a_release_that_a_source_shows_is_taken_in_and_what_is_not_whole_is_told(
+    home: Store, started: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Source("folder", str(tmp_path / "models"), settle_seconds=0.0)
+    (tmp_path / "paceline.toml").unlink()
+    write_default(tmp_path / "paceline.toml", {"new": Pairing(sources=(source,))})
+    tiny.target(tmp_path / "models" / "1", seed=1)
+    (tmp_path / "models" / "half").mkdir()
+    told: list[dict[str, str]] = []
+    monkeypatch.setattr(module, "create_table_artifact", lambda rows, **named: told.extend(rows))
+    watch()
+    assert [key.partition(":")[0] for key in started] == ["take_in", "alarms"]
+    waits = [row["why"] for row in told if row["action"] == "none"]
+    assert waits == [f"{tmp_path / 'models' / 'half'}: config.json is not there yet"]
