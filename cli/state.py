@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
@@ -40,8 +41,8 @@ def status(
 ) -> None:
     """Show each pairing: its releases, its pairs with their verdicts, and which one is champion.
 
-    Where a server of this home runs, shows what it serves now; and open alarms, with what was done
-    about each.
+    Where a server of this home runs, shows what it serves now, and where `paceline up` runs, how
+    its programs do; and open alarms, with what was done about each.
     """
     settings = settings_of_existing(home, registry)
     for name in (pairing or ()) if settings.pairings else ():
@@ -50,12 +51,13 @@ def status(
     there = running(home)  # not what this command brings up for itself
     states = _states(settings, names)
     now_served = served(there.get("admin") or there.get("server"), settings)
-    alarms = _alarms(home)
+    alarms, kept = _alarms(home), _programs(home)
     record = {
         "pairings": [state.to_json() for state in states],
         "servers": there,
         "served": now_served,
         "alarms": alarms,
+        "programs": kept,
     }
     lines = [line for state in states for line in _shown(state)] or [
         f"{home / FILE}: no pairing is configured: add one with `paceline init NAME TARGET`"
@@ -65,11 +67,21 @@ def status(
         what = f"{pair} on release {release}" if pair else "nothing yet: there is no champion"
         lines.append(f"serving {what}, at {there['server']}")
     lines += [f"{name}: {address}" for name, address in there.items()]
+    for one in kept:
+        why = f": {one['why']}" if one["why"] else ""
+        lines.append(f"{one['name']} is {one['state']}, restarted {one['restarts']} times{why}")
     for alarm in alarms:
         lines.append(f"ALARM {alarm['cause']}: {alarm['statement']}")
         if alarm["done"]:
             lines.append(f"  done: {alarm['done']}")
     emit(record, lines)
+
+
+def _programs(home: Path) -> list[dict[str, Any]]:
+    """How the programs of `paceline up` do; nothing where it does not run, or was killed."""
+    from cli.upkeep import read_state
+
+    return read_state(home / "run" / "state.json", now=time.time())
 
 
 def _states(settings: Settings, names: list[str]) -> list[PairingState]:
@@ -111,7 +123,7 @@ def _shown(state: PairingState) -> Iterator[str]:
 
 def _marks(pair: PairVersion) -> Iterator[str]:
     """What its verdict does not tell: why it serves, or will not serve again without force."""
-    if pair.rolled_back:
+    if pair.rolled_back and "champion" not in pair.aliases:  # gone back to since
         yield "rolled back"
     elif pair.forced:
         yield "forced"

@@ -28,6 +28,7 @@ FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 60.0  # before a restart, double
 HEALTHY_SECONDS = 300.0  # up for so long, and the waits begin anew
 READY_SECONDS = 300.0  # a server imports for seconds; on a machine that is busy, for minutes
 FAILING_DEATHS, FAILING_SECONDS = 5, 600.0  # so many in so long are told of
+STALE_SECONDS = 30.0  # of a state that is written each two seconds: nobody writes it any more
 ASK_SECONDS = 1.0  # for an answer to whether it is ready
 
 
@@ -186,3 +187,13 @@ def write_state(path: Path, told: Sequence[Mapping[str, Any]]) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_text(json.dumps({"at": time.time(), "pid": os.getpid(), "programs": list(told)}))
     os.replace(beside, path)
+
+
+def read_state(path: Path, *, now: float) -> list[dict[str, Any]]:
+    """What `write_state` wrote; nothing where that was too long ago to be so now."""
+    try:
+        stored = json.loads(path.read_text())
+        fresh = abs(now - float(stored["at"])) < STALE_SECONDS
+        return [dict(one) for one in stored["programs"]] if fresh else []
+    except (OSError, ValueError, KeyError, TypeError):
+        return []

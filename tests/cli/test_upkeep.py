@@ -17,8 +17,11 @@ from cli.upkeep import (
     HEALTHY_SECONDS,
     LONGEST_WAIT_SECONDS,
     READY_SECONDS,
+    STALE_SECONDS,
     Upkeep,
+    read_state,
     wait_seconds,
+    write_state,
 )
 
 STAYS = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
@@ -174,3 +177,14 @@ def test_they_end_last_first_and_those_that_do_not_listen_are_killed_by_a_second
     other.upkeep.kill()
     other.upkeep.end()
     assert process.poll() == -signal.SIGKILL
+
+
+def test_others_see_how_they_do_for_as_long_as_somebody_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    assert read_state(path, now=0.0) == []
+    write_state(path, [{"name": "mlflow", "state": "up"}])
+    now = time.time()
+    assert read_state(path, now=now) == [{"name": "mlflow", "state": "up"}]
+    assert read_state(path, now=now + STALE_SECONDS + 1) == []
+    path.write_text("torn")
+    assert read_state(path, now=now) == []
