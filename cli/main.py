@@ -15,6 +15,7 @@ from cli import (
     pairs,
     pin,
     prune,
+    resume,
     servers,
     setup,
     state,
@@ -49,6 +50,7 @@ app.command()(gating.gate)
 app.command()(pairs.promote)
 app.command()(pairs.rollback)
 app.command()(pin.pin)
+app.command()(resume.resume)
 app.command()(servers.serve)
 app.command()(servers.monitor)
 app.command()(worker.worker)

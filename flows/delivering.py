@@ -13,6 +13,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from prefect.events import emit_event
 
+from flows.telling import tell
 from monitoring.notices import Notice, Phase
 from monitoring.outbox import Outbox
 from monitoring.payloads import of_notice
@@ -53,6 +54,8 @@ def deliver_notices(
             if why is None:
                 outbox.delivered(notice.id, channel)
                 sent[channel] += 1
+                if channel == "event" and found.notices.block:
+                    _to_block(found, notice)
                 continue
             outbox.failed(notice.id, channel, why, now=now)
             logger.warning("%s could not be told by %s: %s", notice.id, channel, why)
@@ -61,6 +64,14 @@ def deliver_notices(
                 break
     outbox.prune(now - KEPT_SECONDS)
     return sent
+
+
+def _to_block(found: Settings, notice: Notice) -> None:
+    """Have `flows/telling.py` tell a notification block of it too."""
+    alarm = notice.alarm
+    title = f"{alarm.cause} {notice.phase}: pair {alarm.pair or 'none'}"
+    key = f"alarm:{notice.id}"
+    tell(found.home, key, title, alarm.statement, pairing="", channels=("block",))
 
 
 def _event(notice: Notice, emit: Callable[..., object]) -> str | None:

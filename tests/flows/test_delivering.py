@@ -122,3 +122,15 @@ def test_old_news_is_cleared_away(tmp_path: Path) -> None:
     line.look(100.0)
     line.look(101.0 + KEPT_SECONDS)
     assert list((tmp_path / "monitoring" / "outbox").iterdir()) == []
+
+
+def test_a_notification_block_is_told_of_alarms_too_once(tmp_path: Path) -> None:
+    line = Line(tmp_path, webhook="")
+    line.settings = Settings(home=tmp_path, notices=Notices(block="slack-webhook/ops"))
+    line.outbox.put(alarm())
+    for _ in range(2):
+        line.look(102.0)
+    (waits,) = (tmp_path / "flows" / "notices").iterdir()
+    told = json.loads(waits.read_text())
+    assert (told["title"], told["text"]) == ("drift raised: pair p-1", "it fell")
+    assert list(told["due"]) == ["block"]
