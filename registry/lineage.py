@@ -107,7 +107,8 @@ def _kind(pair: PairVersion) -> str:
 
 def _lines(pair: PairVersion) -> list[str]:
     names = [label for alias, label in LABELS.items() if alias in pair.aliases]
-    standing = "rolled back" if pair.rolled_back else ", ".join(names) or pair.verdict.lower()
+    left = pair.rolled_back and CHAMPION not in pair.aliases  # it may have been gone back to since
+    standing = "rolled back" if left else ", ".join(names) or pair.verdict.lower()
     acceptance, speedup = pair.figure("acceptance"), pair.figure("speedup")
     figures = [f"acceptance {acceptance:.2f}"] if acceptance is not None else []
     figures += [f"{speedup:.2f}×"] if speedup is not None else []

@@ -27,7 +27,7 @@ from registry.oddities import oddities
 from registry.pictures import draw_lineage, lineage_markdown
 from registry.rows import pair_of, release_of
 from registry.stored_files import stored_manifest
-from registry.story import Relatives, pairing_story, release_story
+from registry.story import RELEASES, Relatives, pairing_story, release_story
 from registry.versions import (
     CANDIDATE,
     CHAMPION,
@@ -92,8 +92,9 @@ class Store:
         """
         if source:
             self._check_source(source)
+        uri = self._place(pairing, str(folder), release)
         with self.writing(pairing):
-            return self._register_release(pairing, str(folder), release, source)
+            return self._register_release(pairing, uri, release, source)
 
     def register_pair(
         self,
@@ -121,8 +122,9 @@ class Store:
         is not the manifest's, or cannot draft for the target at the manifest's `release_uri`.
         """
         upload.check(manifest, files)
+        uri = self._place(pairing, manifest.release_uri, manifest.release)
         with self.writing(pairing):
-            release = self._register_release(pairing, manifest.release_uri, manifest.release)
+            release = self._register_release(pairing, uri, manifest.release)
             found = self._judged_before(pairing, manifest)
             if found is None:
                 material = upload.Material(
@@ -301,6 +303,15 @@ class Store:
         parents = self.pairs(pairing, having={PAIR_ID: parent}) if parent else []
         return Relatives(incumbent, parents[0] if parents else None)
 
+    def _place(self, pairing: str, uri: str, release: Release) -> str:
+        """Where a release is to be registered that was seen at `uri`: where it is registered, for
+        as long as that place holds it, since servers are pointed there. It may take minutes to read
+        that place, so this is asked before anybody has to wait for us."""
+        found = next((r for r in self.releases(pairing) if r.digest == release.digest), None)
+        if found is None or found.uri in ("", uri):
+            return uri
+        return found.uri if holds(Path(found.uri), found.digest) else uri
+
     def _register_release(
         self, pairing: str, uri: str, release: Release, source: str = ""
     ) -> ReleaseVersion:
@@ -308,12 +319,11 @@ class Store:
         found = next((r for r in self.releases(pairing) if r.digest == release.digest), None)
         if found is None:
             with speaking(self.url, f"registering release {release.digest[:12]} of {pairing}"):
-                self.create_model(name)
+                about = RELEASES.format(pairing=pairing)
+                self.create_model(name, description=about)
                 made = upload.store_release(self.client, self.url, pairing, uri, release, source)
             return release_of(pairing, made)
-        if found.uri == uri or (found.uri and holds(Path(found.uri), found.digest)):
-            uri = found.uri  # elsewhere too, and still where it was: servers are pointed there
-        else:
+        if found.uri != uri:
             with speaking(self.url, f"moving release {release.digest[:12]} of {pairing}"):
                 self.client.set_model_version_tag(name, str(found.version), URI, uri)
         if source and found.source != source:

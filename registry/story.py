@@ -30,6 +30,11 @@ LIMIT = 5_000
 STANDING_LIMIT = 500  # of them, for what became of a pair
 WHY_LIMIT = 900
 RECIPE_LIMIT = 400
+RELEASES = (  # the page of a pairing's releases
+    "The releases of the target of [{pairing}](#/models/{pairing}), one a version: what each is, "
+    "by digest, and where its weights live; nothing of them is copied here. The alias `pinned`, "
+    "where there is one, says which users stay on."
+)
 NOTE_LIMIT = 100  # of a line of the list of pairs
 PAGE_FILE = "story.md"
 PICTURES_SHOWN = 6
@@ -171,7 +176,8 @@ def pairing_story(
             f"`{champion.release[:12]}`."
         )
     figures = [name.replace("_", " ") for name in SHOWN_METRICS]
-    head = ["version", "alias", "verdict", "draft", "release", *figures, "from", "promoted", "note"]
+    # The note comes early: MLflow cuts a wide table off at the right.
+    head = ["version", "alias", "verdict", "note", "draft", "release", *figures, "from", "promoted"]
     order = f" [{journal}](#/models/{journal}) holds the order of promotions." if journal else ""
     if pinned is not None:
         place = f"[release {pinned.version}](#/models/{target_name(pairing)}/versions/"
@@ -283,15 +289,16 @@ def _found(finding: Finding) -> list[str]:
 
 def _listed(pair: PairVersion, parent: PairVersion | None) -> list[str]:
     note = f"forced: {pair.forced}" if pair.forced else ""
-    note = f"rolled back: {pair.rolled_back}" if pair.rolled_back else note
+    if pair.rolled_back and CHAMPION not in pair.aliases:
+        note = f"rolled back: {pair.rolled_back}"
     return [
         version_link(pair),
         ", ".join(f"`{alias}`" for alias in pair.aliases),
         plain(pair.verdict),
+        plain(_cut(note, NOTE_LIMIT)),
         plain(pair.draft_kind),
         f"`{pair.release[:12]}`",
         *(figure(pair.figure(name)) for name in SHOWN_METRICS),
         "" if parent is None else version_link(parent),
         pair.promoted[:16].replace("T", " "),
-        plain(_cut(note, NOTE_LIMIT)),
     ]

@@ -4,6 +4,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 from registry.lineage import LETTER, PAIRS_DRAWN, WIDTH, drawn, edges, svg
+from registry.story import pairing_story
 from registry.versions import PairingState, PairVersion, ReleaseVersion
 
 
@@ -79,3 +80,11 @@ def test_the_longest_words_stay_in_their_box() -> None:
     root = ElementTree.fromstring(svg(state(long)))
     (text,) = (t for t in root.iter("{http://www.w3.org/2000/svg}text") if "v1234" in str(t.text))
     assert float(text.attrib["font-size"]) * LETTER * len(str(text.text)) <= WIDTH - 20
+
+
+def test_a_champion_that_was_rolled_back_once_is_drawn_as_champion() -> None:
+    again = pair(1, aliases=("champion",), draft_kind="ngram")
+    again = replace(again, tags={**again.tags, "paceline.rolled_back": "by hand"})
+    assert "v1 ngram, champion<" in svg(state(again))
+    page = pairing_story("docstrings", [again])
+    assert "rolled back" not in page

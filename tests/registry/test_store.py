@@ -16,6 +16,7 @@ import pytest
 from registry import upload
 from registry.errors import IncompatibleError, ManifestError, NotFoundError, StoreError
 from registry.fingerprint import fingerprint
+from registry.locks import locked
 from registry.manifest import read_manifest, verify_files
 from registry.promotion import promote
 from registry.schema import prepare_database
@@ -60,6 +61,24 @@ def test_a_release_stays_where_it_is_until_that_place_holds_it_no_more(
     assert [seen(folder) for folder in [copies[1], target]] == [str(copies[1])] * 2
     shutil.rmtree(copies[1])
     assert seen(target) == str(target)
+
+
+def test_nobody_waits_for_us_while_a_release_s_place_is_read(
+    store: Store, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = fingerprint(target)
+    store.register_release("docstrings", target, released)
+    read = []
+
+    def holds(folder: Path, release: str) -> bool:
+        with locked(store._locks / "docstrings.lock", timeout_seconds=0):
+            read.append(folder)
+        return True
+
+    monkeypatch.setattr("registry.store.holds", holds)
+    copy = shutil.copytree(target, tmp_path / "copy")
+    assert store.register_release("docstrings", copy, released).uri == str(target)
+    assert read == [target]
 
 
 def test_a_pair_comes_back_with_its_tags_alias_and_manifest(
@@ -119,6 +138,8 @@ def test_the_versions_page_tells_its_story(store: Store, target: Path, tmp_path:
     overview = store.client.get_registered_model("docstrings").description
     assert "No champion yet" in overview
     assert "[v1](#/models/docstrings/versions/1)&ensp; | `candidate`&ensp; | PASS&ensp;" in overview
+    releases_page = store.client.get_registered_model("docstrings.target").description or ""
+    assert releases_page.startswith("The releases of the target of [docstrings]")
     target_page = store.client.get_model_version("docstrings.target", "1").description or ""
     assert f"| weights&ensp; | `{fingerprint(target).weights}`&ensp; |" in target_page
 
