@@ -19,19 +19,19 @@ from types import FrameType
 from monitoring.alarms import Alarms
 from monitoring.answers import Served
 from monitoring.diagnosis import diagnose, diagnose_source
-from monitoring.exporting import Exporter, Figures, Shown
+from monitoring.exporting import Exporter
 from monitoring.facts import Finding, SourceFault
-from monitoring.increases import Increase
+from monitoring.looked import Looked
 from monitoring.notices import Notice, Phase
 from monitoring.outbox import Outbox
-from monitoring.series import Entry, Gauge, Mark, Throughput, append
+from monitoring.series import Entry, Mark, append
 from monitoring.settings import Monitoring, Source
-from monitoring.sources import Looked, Sources, log
+from monitoring.showing import gauges, shown, throughputs
+from monitoring.sources import Sources, log
 from monitoring.state import load, save
 from monitoring.thinning import thin
 from monitoring.watched import Expected, Watched
 from monitoring.whole import sweep
-from speculation.records import pool
 
 THIN_EVERY_SECONDS = 3600.0
 SAVE_EVERY_SECONDS = 10.0  # at most: the state of a thousand replicas is a megabyte or two
@@ -179,18 +179,7 @@ class Monitor:
             *self._pairs(looked.served),
             *self._requests(looked),
             *throughputs(looked.increases),
-            *(
-                Gauge(
-                    self._clock(),
-                    one.pair,
-                    one.drafter,
-                    one.source,
-                    one.acceptance_rate,
-                    one.acceptance_length,
-                    one.told,
-                )
-                for one in looked.gauges
-            ),
+            *gauges(looked.gauges, at=self._clock()),
         ]
         notices = self._tell(looked)
         entries += [
@@ -211,7 +200,8 @@ class Monitor:
             self._thinned = time.monotonic()
             thin(self._paths.series, now=self._clock())
         if self._exporter is not None:
-            self._exporter.show(self._shown(looked), notices)
+            now = shown(looked, self._state, self._alarms, at=self._clock())
+            self._exporter.show(now, notices)
 
     def _pairs(self, served: Sequence[Served]) -> Iterator[Entry]:
         """What is served, and the swaps not yet marked."""
@@ -276,60 +266,6 @@ class Monitor:
     def _save(self) -> None:
         save(self._state, self._paths.state)
         self._saved, self._unsaved = time.monotonic(), False
-
-    def _shown(self, looked: Looked) -> Shown:
-        silent = {one.source for one in looked.faults if one.kind == "source_silent"}
-        replicas = self._state.reached.replicas
-        return Shown(
-            self._clock(),
-            self._alarms.open(),
-            [one for watched in self._state.watched for one in figures(watched)],
-            {url: url not in silent for url in replicas},
-        )
-
-
-def throughputs(increases: Sequence[Increase]) -> Iterator[Throughput]:
-    """What the servers' own counters did between two looks, by pair and drafter: replicas and
-    adapters are added up."""
-    apart: dict[tuple[str, str], list[Increase]] = {}
-    for one in increases:
-        apart.setdefault((one.pair, one.drafter), []).append(one)
-    for (pair, drafter), each in apart.items():
-        counts = pool([one.counts for one in each])
-        seconds = max(one.seconds for one in each)
-        if seconds <= 0:
-            continue
-        yield Throughput(
-            max(one.at for one in each),
-            pair,
-            drafter,
-            seconds,
-            sum(sum(one.requests.values()) for one in each),
-            sum(one.requests.get("error", 0) for one in each),
-            counts.acceptance,
-            counts.emitted / seconds,
-        )
-
-
-def figures(watched: Watched) -> Iterator[Figures]:
-    """A pair as the monitor's own metrics show it, then its slices."""
-    if not watched.kept:
-        return
-    facts = watched.facts(watched.kept[-1].at)
-    yield Figures(
-        watched.pair,
-        watched.drafter,
-        "",
-        facts.recent,
-        None if facts.baseline is None else facts.baseline.estimate,
-        None if facts.forwards_per_request is None else facts.forwards_per_request.estimate,
-        watched.seen,
-        watched.judges.below_floor,
-    )
-    for one in facts.slices:
-        usual = None if one.expected is None else one.expected.estimate
-        requests = watched.mixture.watches[one.name].requests
-        yield Figures(watched.pair, watched.drafter, one.name, one.recent, usual, requests=requests)
 
 
 @contextmanager

@@ -12,24 +12,22 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 import httpx
 
-from monitoring.adapters import ADAPTERS, Gauges
+from monitoring.adapters import ADAPTERS
 from monitoring.answers import (
     AHEAD_SECONDS,
     AheadError,
     AnswerError,
-    Served,
     read_line,
     read_served,
     read_version,
 )
 from monitoring.facts import SourceFault
 from monitoring.fetching import AT_ONCE, Fetcher, FetchError, on_this_machine
-from monitoring.increases import Increase, Increases
+from monitoring.looked import Looked, Reached, Replica, window
 from monitoring.pages import PageError
 from monitoring.prometheus import QUERY, query, readings
 from monitoring.settings import Source
@@ -41,48 +39,6 @@ EARLIER_SECONDS = 3600.0  # how far back a monitor without a past begins to read
 SILENT_LOOKS, SILENT_SECONDS = 3, 60.0  # without an answer: a swap or a restart is shorter
 AGAIN_SECONDS = 3600.0  # before the same kind of fault is logged again
 VERSION_SECONDS = 3600.0  # before a replica is asked its version again
-WINDOW = "window"  # outcome of the requests that an increase stands for
-
-
-@dataclass(slots=True)
-class Replica:
-    """How far one address has been read."""
-
-    cursor: float = 0.0  # `logged` of the newest exchange taken, or time of the newest sample
-    missed: int = 0  # looks in a row without an answer
-    silent_since: float | None = None
-
-
-@dataclass(slots=True)
-class Reached:
-    """How far all have been read; what outlives the process."""
-
-    replicas: dict[str, Replica] = field(default_factory=dict)
-    increases: Increases = field(default_factory=Increases)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "replicas": {url: asdict(one) for url, one in self.replicas.items()},
-            "increases": self.increases.to_json(),
-        }
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Reached:
-        return cls(
-            {url: Replica(**one) for url, one in stored["replicas"].items()},
-            Increases.from_json(stored["increases"]),
-        )
-
-
-@dataclass(slots=True)
-class Looked:
-    """What one look showed."""
-
-    served: list[Served] = field(default_factory=list)
-    exchanges: list[Exchange] = field(default_factory=list)  # by the time they ended
-    increases: list[Increase] = field(default_factory=list)
-    gauges: list[Gauges] = field(default_factory=list)
-    faults: list[SourceFault] = field(default_factory=list)
 
 
 class Sources:
@@ -304,28 +260,6 @@ class Sources:
             gate = asyncio.Semaphore(AT_ONCE)
             self._fetchers[here] = Fetcher(self._clients[here], self._seconds, gate)
         return self._fetchers[here]
-
-
-def window(increase: Increase, source: Source) -> Exchange:
-    """An increase as a request: a cluster of tokens, which is all that is known of those in it."""
-    adapter = increase.slice.partition("adapter=")[2] or None
-    return Exchange(
-        id=f"{increase.replica} {increase.at:.3f}",
-        pair=increase.pair,
-        release="",
-        drafter=increase.drafter,
-        draft_len=source.draft_len,
-        started=increase.at,
-        prompt_tokens=0,
-        prompt_tokens_cached=0,
-        counts=increase.counts,
-        queue_seconds=0.0,
-        prefill_seconds=0.0,
-        decode_seconds=0.0,
-        outcome=WINDOW,
-        adapter=adapter,
-        engine=increase.engine,
-    )
 
 
 def _ended(exchange: Exchange) -> float:

@@ -19,7 +19,7 @@ from monitoring.detectors.collapse import Collapse
 from monitoring.detectors.cusum import Cusum
 from monitoring.judges import Judges
 from monitoring.learning import Learning
-from monitoring.sources import Reached, Replica
+from monitoring.looked import Reached, Replica
 from monitoring.watched import Watched
 from monitoring.whole import write_whole
 from monitoring.windows import Served

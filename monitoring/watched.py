@@ -12,10 +12,18 @@ from typing import Any
 
 from monitoring.baselines import Baseline, Cell, deviation
 from monitoring.diagnosis import mismatched
-from monitoring.facts import Excursion, Facts, Gain, Load
+from monitoring.facts import Excursion, Facts
 from monitoring.judges import Judges
 from monitoring.learning import Learning
 from monitoring.mixture import Mixture
+from monitoring.paying import (
+    LEAST_PACED,
+    OFF_BY_COST,
+    OFF_BY_REJECTION,
+    gain_of,
+    load_of,
+    queue_p95,
+)
 from monitoring.series import Point
 from monitoring.windows import Served, acceptance, mean_interval, standardised, summarise
 from speculation.records import Exchange, Interval
@@ -25,8 +33,6 @@ KEPT = 200  # requests kept, for the estimate an alarm carries
 WEIGHTLESS = ("ngram", "none")  # no weights to break: not dead before they ever lived
 NEW_CELL = 50  # requests of a kind not seen before, until they are compared with their like
 LOOKS = 30  # at how full the server is
-LEAST_PACED = 50  # requests whose pace is known, before anything is said of what it did
-OFF_BY_REJECTION, OFF_BY_COST = "off_by_rejection", "off_by_cost"  # speculation.seats.State
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +150,8 @@ class Watched:
             baseline_engine="" if baseline is None else baseline.engine,
             engine_since=self.engine_since,
             engine_requests=self.engine_requests,
-            load=self._load(),
-            gain=self._gain(),
+            load=load_of(kept, self.full, before=self.queue_before),
+            gain=gain_of(kept),
             forwards_per_request=summarise(kept[-WINDOW:]).forwards_per_request if kept else None,
         )
 
@@ -232,7 +238,7 @@ class Watched:
         self.baseline, self.new_cells = baseline, {}
         self.judges.compare_with(baseline)
         self.mixture.compare_with(baseline, learnt=learnt)
-        self.queue_before = _p95([one.queue_seconds for one in self.kept])
+        self.queue_before = queue_p95(self.kept)
         if baseline.engine == self.engine:
             self.engine_since = None
 
@@ -254,27 +260,6 @@ class Watched:
             if (one := deviation(served.counts, self.baseline, served.cell)) is not None
         ]
         return mean_interval(found)
-
-    def _load(self) -> Load:
-        return Load(
-            queue_p95_seconds=_p95([one.queue_seconds for one in self.kept]),
-            queue_p95_before_seconds=self.queue_before,
-            full_share=sum(self.full) / len(self.full) if self.full else None,
-        )
-
-    def _gain(self) -> Gain | None:
-        paced = [one for one in self.kept if one.pace is not None]
-        if len(paced) < LEAST_PACED:
-            return None
-        off = [one for one in paced if one.pace == OFF_BY_COST]
-        loaded = sum(one.running > 1 for one in off) * 2 > len(off)
-        return Gain(
-            paced[-1].pace,
-            len(off) / len(paced),
-            load="loaded" if loaded else "alone",
-            since=off[0].at if off else None,
-            requests=len(paced),
-        )
 
     def to_json(self) -> dict[str, Any]:
         apart = ("baseline", "reported", "new_cells", "kept", "learning", "judges", "mixture")
@@ -306,9 +291,3 @@ class Watched:
                 "mixture": Mixture.from_json(stored["mixture"]),
             }
         )
-
-
-def _p95(seconds: list[float]) -> float | None:
-    if not seconds:
-        return None
-    return sorted(seconds)[min(len(seconds) - 1, int(0.95 * len(seconds)))]

@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from monitoring.baselines import LEARN_AT, Baseline
 from monitoring.detectors.cusum import Cusum
 from monitoring.exporting import Exporter
+from monitoring.looked import Reached, Replica
 from monitoring.monitor import (
     UNKNOWN_REQUESTS,
     UNKNOWN_SECONDS,
@@ -32,7 +33,6 @@ from monitoring.monitor import (
 from monitoring.outbox import Outbox
 from monitoring.series import Gauge, Mark, Point, Throughput, read_series
 from monitoring.settings import Source
-from monitoring.sources import Reached, Replica
 from monitoring.state import State, StateError, load, save
 from monitoring.watched import Expected
 from speculation.records import Counts, Interval

@@ -9,10 +9,11 @@ from urllib.parse import parse_qs
 import httpx
 import pytest
 
+from monitoring.looked import Reached
 from monitoring.pages import PageError
 from monitoring.prometheus import query, readings
 from monitoring.settings import Source
-from monitoring.sources import Reached, Sources
+from monitoring.sources import Sources
 from tests.monitoring.answering import answering
 
 SOURCE = Source(

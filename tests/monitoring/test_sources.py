@@ -10,8 +10,9 @@ from dataclasses import asdict
 import httpx
 import pytest
 
+from monitoring.looked import Looked, Reached
 from monitoring.settings import Source
-from monitoring.sources import SILENT_LOOKS, SILENT_SECONDS, Looked, Reached, Sources
+from monitoring.sources import SILENT_LOOKS, SILENT_SECONDS, Sources
 from speculation.records import Counts, Exchange
 from tests.monitoring.answering import Whole, answering
 
