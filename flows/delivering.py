@@ -50,7 +50,7 @@ def deliver_notices(
         for notice in outbox.due(channel, now=now)[:MOST_A_LOOK]:
             why = _event(notice, emit) if channel == "event" else None
             if channel == "webhook":
-                why = _webhook(found, outbox, notice, now, send)
+                why = _webhook(found, outbox, notice, now, send, logger)
             if why is None:
                 outbox.delivered(notice.id, channel)
                 sent[channel] += 1
@@ -89,7 +89,14 @@ def _event(notice: Notice, emit: Callable[..., object]) -> str | None:
     return None
 
 
-def _webhook(found: Settings, outbox: Outbox, notice: Notice, now: float, send: Send) -> str | None:
+def _webhook(
+    found: Settings,
+    outbox: Outbox,
+    notice: Notice,
+    now: float,
+    send: Send,
+    logger: logging.Logger | logging.LoggerAdapter[Any],
+) -> str | None:
     answer = outbox.response(notice.alarm.id) or {}
     body = of_notice(notice, style=found.notices.style, done=str(answer.get("done", "")))
     went = send(
@@ -100,4 +107,6 @@ def _webhook(found: Settings, outbox: Outbox, notice: Notice, now: float, send: 
         secret=found.notice_secret,
         hosts=found.notices.hosts,
     )
+    if went.outcome is Outcome.NEVER:
+        logger.error("the receiver of notices is gone (%s): take it out of paceline.toml", went.why)
     return went.why if went.outcome is Outcome.AGAIN else None

@@ -113,6 +113,7 @@ def test_a_receiver_that_is_gone_is_not_asked_again(
     line.look(100.0)
     line.look(200.0)
     assert len(line.posts) == 1
+    assert "the receiver of notices is gone (it answered 410)" in caplog.text
 
 
 def test_old_news_is_cleared_away(tmp_path: Path) -> None:
