@@ -119,7 +119,7 @@ def test_every_case_that_is_bounded_is_one_of_the_proof() -> None:
     assert len(OURS) == 7
 
 
-@pytest.mark.slow  # forty streams of twenty thousand requests, and the falls
+@pytest.mark.soak  # forty streams of twenty thousand requests: half an hour of a core
 def test_the_whole_proof_holds_at_the_correlation_that_is_promised() -> None:
     found = prove(naive_streams=5, cases=scenarios((0.10,)), workers=2)
     assert found.faults == []
