@@ -13,13 +13,17 @@ from typing import Any
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
 from prefect.flow_runs import suspend_flow_run
-from pydantic import ValidationError, create_model
+from prefect.input import RunInput
 
 from flows.deciding import answered, question, unfit
 from flows.line import configured, store
 from flows.telling import tell
 
-Answer = create_model("Approval", promote=(bool, False), reason=(str, ""))
+# Made by a call: a flow's file may be executed twice, which makes two of a class in it.
+FIELDS: dict[str, Any] = {"promote": False, "reason": ""}
+KINDS = {name: type(default) for name, default in FIELDS.items()}
+OF = {"__module__": __name__, "__annotations__": KINDS}
+Answer: Any = type("Approval", (RunInput,), {**OF, **FIELDS})
 
 
 @flow(name="approve")
@@ -44,10 +48,10 @@ def approve(pairing: str, version: int, why: str, expect: int | None = None) -> 
         key = f"asked:{pairing}:{version}:{asked}"
         tell(found.home, key, title, f"{why}. {refused}".strip(), pairing=pairing)
         try:
-            answer: Any = suspend_flow_run(wait_for_input=Answer, key=f"question-{asked}")
+            answer = suspend_flow_run(wait_for_input=Answer, key=f"question-{asked}")
             refused = unfit(answer.promote, answer.reason, pair)
-        except ValidationError as error:  # the client that resumes a run looks at no answer
-            refused = f"{error.error_count()} of its fields are not what the form asks for"
+        except ValueError:  # pydantic's: a client that resumes a run does not look at the answer
+            refused = "its fields are not what the form asks for"
         if not refused:
             break
         asked += 1

@@ -28,7 +28,7 @@ from flows.progress import reporting
 from flows.restraint import refused
 from flows.rivals import rivals
 from flows.space import check_room
-from flows.steps import alone, digest, file_digest, once
+from flows.steps import alone, digest, file_digest, finished, once
 from flows.superseded import SUPERSEDED, superseded
 from flows.superseded import outcome as ended
 from flows.telling import tell
@@ -109,7 +109,8 @@ def made(
     if draft is None:
         if why := overtaken(plan):
             return left(pairing, why)
-        enough_room(settings, pairing, plan)
+        if finished(work, "regenerate") is None:  # what is made already takes no more
+            enough_room(settings, pairing, plan)
         if kind_of(cause) != "release":
             plan = {**plan, "traffic": traffic(pairing, work, plan, cause)}
             if why := plan["traffic"]["refused"]:

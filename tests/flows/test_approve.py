@@ -6,12 +6,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from prefect.input import RunInput
 
 from configuration.settings import Pairing, Settings
 from configuration.writing import write_default
@@ -65,7 +66,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     def answer(*answers: dict[str, Any]) -> list[str]:
         keys: list[str] = []
 
-        def suspend(*, wait_for_input: type[BaseModel], key: str) -> BaseModel:
+        def suspend(*, wait_for_input: type[RunInput], key: str) -> RunInput:
             keys.append(key)
             return wait_for_input(**answers[len(keys) - 1])
 
@@ -120,7 +121,7 @@ def test_an_answer_of_another_form_is_asked_for_again(
     store: Store, asked: Callable[..., list[str]]
 ) -> None:
     keys = asked({"promote": "perhaps"}, {"promote": False})
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValueError, match="promote"):
         module.Answer(promote="perhaps")
     assert approve.fn("line", 2, "", 1)["statement"] == "v2 is left: a person left it as it is"
     assert len(keys) == 2
@@ -189,3 +190,46 @@ def test_a_rollback_leaves_the_champion_that_is_meant_once(
     assert rollback.fn("line", to="ngram")["moved"]
     with pytest.raises(ValueError, match="wanted a version's number, ngram, none, or nothing"):
         rollback.fn("line", to="0")
+
+
+@pytest.mark.slow  # a server, and the engine twice
+@pytest.mark.usefixtures("prefect_server")
+def test_a_run_that_waits_is_resumed_with_an_answer_and_asks_again_for_one_that_fits(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from prefect import get_client
+    from prefect.exceptions import Pause
+    from prefect.flow_engine import run_flow
+
+    from flows.deployments import deployments
+    from flows.line import settings
+    from flows.runs import paused, start
+
+    monkeypatch.undo()  # the engine's own logger and artifacts
+    monkeypatch.setenv("PACELINE_HOME", str(settings_home(store)))
+    (made,) = [one for one in deployments(settings(), 60.0) if one.flow_name == "approve"]
+    made.apply()
+    run = start("approve", {"pairing": "line", "version": 3, "why": "it is open"}, "approve:line:3")
+
+    def go_on() -> Any:
+        with get_client(sync_client=True) as client:
+            with suppress(Pause):  # it ends the process of a run that waits
+                run_flow(approve, flow_run=client.read_flow_run(run.id), return_type="state")
+            return client.read_flow_run(run.id)
+
+    def answer(**given: Any) -> None:
+        with get_client(sync_client=True) as client:
+            client.resume_flow_run(run.id, run_input=given)
+
+    assert go_on().state.is_paused()
+    assert [one.id for one in paused("approve")] == [run.id]
+    answer(promote=True)
+    assert go_on().state.is_paused(), "without a PASS a reason is needed"
+    answer(promote=True, reason="seen it")
+    assert go_on().state.is_completed()
+    assert champion(store) == 3
+
+
+def settings_home(store: Store) -> Path:
+    """The home that the store's database lies in."""
+    return Path(store.url.removeprefix("sqlite:///")).parent.parent

@@ -16,6 +16,7 @@ from flows.traffic import FEWEST, captured, forget, gather, taught
 from monitoring.exchanges import ExchangeLog
 from monitoring.outbox import Outbox
 from speculation.records import Alarm, Counts, Exchange, Prompt
+from tests.toys import toy_tokenizer
 
 RELEASE = "c" * 64
 LINE = Pairing(adapters={"law": Path("lora")})
@@ -129,3 +130,20 @@ def test_the_clock_learns_from_whatever_was_captured(
 def test_a_server_that_is_away_is_passed_over(settings: Settings) -> None:
     line = replace(LINE, servers=("http://127.0.0.1:9",))
     assert captured(settings, line, RELEASE, since=0.0) == []
+
+
+@pytest.mark.slow  # a child that loads transformers
+def test_the_child_reads_the_tokens_of_a_real_log_as_questions(settings: Settings) -> None:
+    tokenizer = toy_tokenizer()
+    tokenizer.save_pretrained(settings.home / "target")
+
+    def ids(text: str) -> tuple[int, ...]:
+        asked = [{"role": "user", "content": text}]
+        made: Any = tokenizer.apply_chat_template(asked, add_generation_prompt=True)
+        return tuple(made["input_ids"])
+
+    questions = [f"does fox {n} jump?" for n in range(FEWEST)]
+    served(settings, *(replace(SERVED, prompt_ids=ids(one)) for one in questions))
+    plan = {**PLAN, "target": str(settings.home / "target")}
+    told = gather(settings, LINE, plan, "refresh-1", settings.home / "work", lambda *_: None)
+    assert [one.messages[0]["content"] for one in taught([], told)] == questions
