@@ -15,6 +15,8 @@ from monitoring.slices import cell_of, named
 from monitoring.watched import Expected
 from registry import remote
 from registry.errors import NotFoundError, RegistryError, StoreError
+from registry.fingerprint import PARTS
+from registry.manifest import PairManifest
 
 log = logging.getLogger("paceline.monitoring")
 
@@ -58,16 +60,30 @@ class Expectations:
         champion = remote.champion(url, self._pairing, token=self._token)
         if champion is None or champion.pair_id != pair:
             return None
-        baseline = None
+        baseline, parts, engine = None, dict[str, str](), ""
         try:
+            manifest = remote.manifest(champion, token=self._token)
+            parts, engine = parts_of(manifest), engine_of(manifest)
             report = Report.from_json(remote.report(champion, token=self._token))
-            baseline = measured(report)
+            baseline = measured(report, engine=engine)
         except (NotFoundError, ReportError) as error:
             log.warning("pair %s has no baseline, it is learnt from requests: %s", pair, error)
-        return Expected(champion.release, baseline, champion.draft_kind)
+        return Expected(champion.release, baseline, champion.draft_kind, parts)
 
 
-def measured(report: Report) -> Baseline | None:
+def parts_of(manifest: PairManifest) -> dict[str, str]:
+    """The digests of the parts of the release that the pair was validated for."""
+    told = {name: getattr(manifest.release, name, None) for name in PARTS}
+    return {name: value for name, value in told.items() if isinstance(value, str)}
+
+
+def engine_of(manifest: PairManifest) -> str:
+    """What it was measured on, as servers name themselves; empty where the version is not known."""
+    version = manifest.engine_version
+    return f"{manifest.engine} {version}" if manifest.engine and version[:1].isdigit() else ""
+
+
+def measured(report: Report, *, engine: str = "") -> Baseline | None:
     """What the candidate of a report was measured at, by kind of request; None where it drafted
     nothing."""
     candidate = report.of("candidate")
@@ -78,4 +94,4 @@ def measured(report: Report) -> Baseline | None:
         cell_of(named(adapters.get(one.prompt), one.prompt_tokens, one.temperature))
         for one in candidate
     ]
-    return Baseline.of([request.counts for request in candidate], cells)
+    return Baseline.of([request.counts for request in candidate], cells, engine=engine)

@@ -170,6 +170,14 @@ def download(
     return place
 
 
+def manifest(
+    pair: RemotePair, *, token: str | None = None, client: httpx.Client | None = None
+) -> PairManifest:
+    """What the pair was registered as. Raises as `download` does."""
+    with tempfile.TemporaryDirectory() as folder, _client(pair.url, token, client) as asking:
+        return _manifest(asking, pair, _root(asking, pair), Path(folder))
+
+
 def report(
     pair: RemotePair, *, token: str | None = None, client: httpx.Client | None = None
 ) -> dict[str, Any]:
@@ -179,14 +187,12 @@ def report(
     """
     with tempfile.TemporaryDirectory() as folder, _client(pair.url, token, client) as asking:
         place, root = Path(folder), _root(asking, pair)
-        _file(asking, f"{root}/{FILE}", place / FILE, limit_bytes=MANIFEST_LIMIT_BYTES)
-        manifest = read_manifest(place)
-        _check_manifest(manifest, pair)
-        if REPORT_FILE not in manifest.files:
+        registered = _manifest(asking, pair, root, place)
+        if REPORT_FILE not in registered.files:
             raise NotFoundError(f"{pair.pairing} v{pair.version}: was registered without a report")
         into = place / "report.json"
         got = _file(asking, f"{root}/{REPORT_FILE}", into, limit_bytes=REPORT_LIMIT_BYTES)
-        if got != manifest.files[REPORT_FILE]:
+        if got != registered.files[REPORT_FILE]:
             raise DigestError(
                 f"{pair.pairing} v{pair.version}: its report is not the one that was registered"
             )
@@ -195,6 +201,14 @@ def report(
         except ValueError as error:
             raise StoreError(f"{pair.pairing} v{pair.version}: its report is no JSON") from error
         return read
+
+
+def _manifest(client: httpx.Client, pair: RemotePair, root: str, place: Path) -> PairManifest:
+    """The pair's manifest, which is stored in the folder `place`."""
+    _file(client, f"{root}/{FILE}", place / FILE, limit_bytes=MANIFEST_LIMIT_BYTES)
+    found = read_manifest(place)
+    _check_manifest(found, pair)
+    return found
 
 
 def _whole(place: Path, pair: RemotePair) -> bool:

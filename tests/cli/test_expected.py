@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +29,10 @@ class Registry:
             raise self.answer
         return self.answer
 
+    def manifest(self, pair: RemotePair, *, token: str | None) -> Any:
+        release = SimpleNamespace(weights="w", chat_template="t", adapter=None)
+        return SimpleNamespace(release=release, engine="builtin", engine_version="0.1.0")
+
     def report(self, pair: RemotePair, *, token: str | None) -> dict[str, Any]:
         return self.stored
 
@@ -50,6 +55,9 @@ def test_the_champion_is_expected_to_do_what_its_report_says(
     counts = pool([request.counts for request in REPORT.of("candidate")])
     assert found.baseline.acceptance.estimate == pytest.approx(counts.acceptance)
     assert (found.release, found.drafter) == ("release", "head")
+    assert found.parts == {"weights": "w", "chat_template": "t"}
+    assert found.baseline.engine == "builtin 0.1.0"
+    assert "temperature=0" in {name for name in found.baseline.slices()}
     assert known.of("p-1") is found
     assert registry.asked == 1
 

@@ -190,3 +190,14 @@ def test_a_cancelled_request_may_be_the_only_one() -> None:
     watched = Watched("p-1", "head")
     watched.update(replace(exchange(0, Counts(plain_forwards=1)), outcome="cancelled"))
     assert watched.point().forwards_per_request is None
+
+
+def test_a_release_that_differs_in_its_chat_template_alone_is_known_as_such() -> None:
+    watched = Watched("p-1", "head")
+    parts = {"weights": "w", "tokenizer": "t", "chat_template": "c"}
+    watched.expect(Expected(OLD, parts=parts))
+    watched.looked(running=0, slots=4, parts={**parts, "chat_template": "other"})
+    assert watched.serving(NEW, at=5.0)
+    assert [one.cause for one in diagnose(watched.facts(5.0))] == ["template_change"]
+    watched.looked(running=0, slots=4, parts={**parts, "weights": "other"})
+    assert [one.cause for one in diagnose(watched.facts(5.0))] == ["release_mismatch"]
