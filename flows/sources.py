@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,9 +41,12 @@ def memory(settings: Settings, pairing: str) -> Arrivals:
     return Arrivals(settings.home / "sources" / f"{pairing}.json")
 
 
-def shown(settings: Settings, source: Source, registry: Store) -> list[Arrival]:
-    """What a source shows now. Raises RegistryError, and OSError for a disk."""
-    return LOOKS[source.kind](settings, source, registry)
+def shown(
+    settings: Settings, source: Source, registry: Store, handled: Collection[str] = ()
+) -> list[Arrival]:
+    """What a source shows now; of those whose id is `handled` nobody looks whether they are whole.
+    Raises RegistryError, and OSError for a disk."""
+    return LOOKS[source.kind](settings, source, registry, handled)
 
 
 def arriving(
@@ -71,7 +74,7 @@ def arriving(
     for source in line.sources:
         of = origin(source)
         try:
-            found = shown(settings, source, registry)
+            found = shown(settings, source, registry, known.handled())
         except (RegistryError, OSError) as error:
             row(f"{of}: {error}")
             continue
@@ -80,7 +83,7 @@ def arriving(
         if seconds <= LONGEST_QUIET_SECONDS and any(not one.waits for one, _ in look.waiting):
             sleep(seconds + CLOCK_SECONDS)  # shorter than the time until the next look
             try:
-                found = shown(settings, source, registry)
+                found = shown(settings, source, registry, known.handled())
             except (RegistryError, OSError):
                 pass  # the next look says what is wrong
             else:
@@ -142,7 +145,9 @@ def told_back(settings: Settings, pairing: str, of: str, arrival: Arrival, outco
     return why
 
 
-def _models(settings: Settings, source: Source, registry: Store) -> list[Arrival]:
+def _models(
+    settings: Settings, source: Source, registry: Store, handled: Collection[str]
+) -> list[Arrival]:
     from registry.models import every, named
 
     if source.every_version:
@@ -150,35 +155,43 @@ def _models(settings: Settings, source: Source, registry: Store) -> list[Arrival
     return named(registry, source.place, alias=source.alias)
 
 
-def _folders(settings: Settings, source: Source, registry: Store) -> list[Arrival]:
+def _folders(
+    settings: Settings, source: Source, registry: Store, handled: Collection[str]
+) -> list[Arrival]:
     place = settings.path(source.place)
     found = candidates(place)
     alone = found == [place.resolve()]
-    return [_folder(folder, source.marker, pointed=alone) for folder in found]
+    return [_folder(folder, source.marker, handled, pointed=alone) for folder in found]
 
 
-def _folder(folder: Path, marker: str, *, pointed: bool) -> Arrival:
+def _folder(folder: Path, marker: str, handled: Collection[str], *, pointed: bool) -> Arrival:
     before = signature(folder)
     arrival = Arrival(str(folder), before, written(folder), pointed)
+    if arrival.id in handled:  # a tokenizer that is large takes a second to look at
+        return arrival
     why = unfinished(folder, marker=marker)
     if not why and signature(folder) != before:
         why = "it is being written to"
     return replace(arrival, waits=why)
 
 
-def _hub(settings: Settings, source: Source, registry: Store) -> list[Arrival]:
+def _hub(
+    settings: Settings, source: Source, registry: Store, handled: Collection[str]
+) -> list[Arrival]:
     from registry.hub import head
 
     return [head(source.place, source.revision, token=settings.hub_token)]
 
 
-def _objects(settings: Settings, source: Source, registry: Store) -> list[Arrival]:
+def _objects(
+    settings: Settings, source: Source, registry: Store, handled: Collection[str]
+) -> list[Arrival]:
     from registry.objects import listing
 
     return listing(source.place, marker=source.marker)
 
 
-LOOKS: Mapping[str, Callable[[Settings, Source, Store], list[Arrival]]] = {
+LOOKS: Mapping[str, Callable[[Settings, Source, Store, Collection[str]], list[Arrival]]] = {
     "mlflow": _models,
     "folder": _folders,
     "hub": _hub,

@@ -115,6 +115,10 @@ class Arrivals:
         with self._changing() as kept:
             kept["last"][origin] = arrival.id
 
+    def handled(self) -> frozenset[str]:
+        """The ids of all that something became of."""
+        return frozenset(_read(self.path)["handled"])
+
     def outcome(self, arrival: Arrival) -> str | None:
         """What became of it; None while nothing has."""
         told = _read(self.path)["handled"].get(arrival.id)

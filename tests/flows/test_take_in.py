@@ -373,6 +373,28 @@ def test_a_whole_release_is_taken_in_by_the_look_that_saw_it_once_it_was_quiet(
     assert look(10.0)[1] == [], "it was quiet before"
 
 
+def test_what_was_taken_in_is_not_looked_into_again(
+    home: Path, look: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in (1, 2):
+        tiny.target(tmp_path / "models" / str(n), seed=n)
+    again = look(folder_source(tmp_path / "models"))
+    while work := again():
+        taken(work)
+    read: list[Path] = []
+
+    def unfinished(folder: Path, *, marker: str) -> str:
+        read.append(folder)
+        return ""
+
+    monkeypatch.setattr("flows.sources.unfinished", unfinished)
+    assert again() == []
+    assert read == []
+    tiny.target(tmp_path / "models" / "3", seed=3)
+    assert len(again()) == 1
+    assert read == [tmp_path / "models" / "3"]
+
+
 def test_one_source_that_is_away_stops_no_other(home: Path, look: Any, tmp_path: Path) -> None:
     tiny.target(tmp_path / "models" / "1")
     again = look(folder_source(tmp_path / "gone"), folder_source(tmp_path / "models"))
