@@ -173,11 +173,14 @@ def test_a_request_is_counted_once_whatever_it_asked_for_and_however_it_ends(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "paceline_requests_total"
-    before, lines = metric(server, name), len(server.client.get("/admin/exchanges").text.split())
+    before, lines = (
+        metric(server, name),
+        len(server.client.get("/admin/exchanges").text.splitlines()),
+    )
     several = {"prompt": ["the fox", "a dog"], "n": 2, "max_tokens": 2}
     assert server.client.post(COMPLETIONS, json=several).status_code == 200
     assert metric(server, name) == before + 1
-    assert len(server.client.get("/admin/exchanges").text.split()) == lines + 4
+    assert len(server.client.get("/admin/exchanges").text.splitlines()) == lines + 4
     errors = metric(server, name, outcome="error")
 
     def fails(raw: bytes) -> Any:
