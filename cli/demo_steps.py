@@ -19,7 +19,8 @@ from cli.demo_swap import swapped_at, under_load, wait_for_pair
 from cli.demo_traffic import compare, plain_server
 from cli.demo_wait import wait_for_outcome
 from cli.output import Progress
-from cli.stack import HOST, Stack
+from cli.programs import HOST
+from cli.stack import Stack
 from configuration.prompts import read_prompts, write_prompts
 from evaluation.endpoints import free_port
 from flows.line import work_folder

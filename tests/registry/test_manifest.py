@@ -51,7 +51,7 @@ def test_a_pair_is_named_by_release_kind_and_draft(manifest: PairManifest) -> No
 
 def test_with_other_adapters_it_is_another_pair(manifest: PairManifest) -> None:
     one = replace(manifest, adapters={"law": "a" * 64, "tax": "b" * 64})
-    assert one.pair_id == replace(one, adapters=dict(reversed(one.adapters.items()))).pair_id
+    assert one.pair_id == replace(one, adapters=dict(reversed(list(one.adapters.items())))).pair_id
     swapped = replace(manifest, adapters={"law": "b" * 64, "tax": "a" * 64})
     changed = replace(manifest, adapters={"law": "a" * 64})
     assert len({one.pair_id for one in (manifest, one, swapped, changed)}) == 4
