@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from evaluation.completeness import CANDIDATE, INCUMBENT
 from evaluation.report import Report
-from evaluation.samples import ACCEPTANCE
+from evaluation.samples import ACCEPTANCE, AGAIN
 from evaluation.soundness import misdescribed, unsound
 
 SAME = {  # of the conditions, in words
@@ -31,11 +31,20 @@ class ComparisonError(ValueError):
 def differences(report: Report, other: Report) -> list[str]:
     """What differs between two measurements that would have to be the same, for people."""
     ours, theirs = report.conditions, other.conditions
-    return [
+    found = [
         f"{words} {_short(getattr(ours, name))} and {_short(getattr(theirs, name))}"
         for name, words in SAME.items()
         if getattr(ours, name) != getattr(theirs, name)
     ]
+    if _without_seeds(report) != _without_seeds(other):
+        found.append("whether drafts drew with a seed, as an earlier version had them")
+    return found
+
+
+def _without_seeds(report: Report) -> bool:
+    """Whether drafts were asked as users ask: a seed lowers what is accepted where tokens are
+    drawn. Where they are not there is no difference."""
+    return not any(report.conditions.temperatures) or bool(report.of(CANDIDATE, AGAIN))
 
 
 def beside(report: Report, other: Report) -> Report:

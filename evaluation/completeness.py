@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from evaluation.consistency import MOST_DRAFTED, inconsistency
 from evaluation.policy import Policy
 from evaluation.report import Report, RequestFigures
-from evaluation.samples import SPEED
+from evaluation.samples import AGAIN, SPEED
 from evaluation.soundness import unsound
 
 # How two reasons are known, by what telling.py says to do about them.
@@ -103,8 +103,11 @@ def _answer_lengths(report: Report) -> Iterator[str]:
         (r.prompt, r.temperature, r.concurrency): r.completion_tokens
         for r in report.of(PLAIN, SPEED)
     }
+    own = {(r.prompt, r.temperature): r.completion_tokens for r in report.of(CANDIDATE)}
     for request in report.requests:
         length = plain.get((request.prompt, request.temperature))
+        if (request.arm, request.run) == (CANDIDATE, AGAIN):  # compared with its own answer
+            length = own.get((request.prompt, request.temperature))
         if request.run == SPEED and request.arm != PLAIN:  # compared with plain as it was timed
             length = timed.get((request.prompt, request.temperature, request.concurrency))
         if request.parity is None or not request.parity.equal or length is None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
-FORMAT = "paceline measurement journal 3"  # 2 had the timed prompts in the order of the file
+FORMAT = "paceline measurement journal 4"  # 3 sent a seed with all that was drawn
 
 
 class JournalError(ValueError):

@@ -61,6 +61,21 @@ def below(
     return spanning(rule, told, interval, limit, policy, log=True, each=each, unit=unit)
 
 
+def within(
+    rule: str, told: str, interval: Interval | None, margin: float, policy: Policy
+) -> Finding:
+    """For a difference that may be neither much above 0 nor much below: PASS when the whole
+    interval is within the margin, FAIL when it is wholly outside. The nearer limit is shown."""
+    if not known(interval):
+        return untold(rule, told, margin)
+    limit = margin if interval.estimate >= 0 else -margin
+    if -margin < interval.low and interval.high < margin:
+        return Finding(rule, Phase.PASS, told, interval, limit)
+    if interval.low > margin or interval.high < -margin:
+        return Finding(rule, Phase.FAIL, told, interval, limit)
+    return spanning(rule, told, interval, limit, policy)
+
+
 def known(interval: Interval | None) -> TypeGuard[Interval]:
     """Whether there is an interval with finite bounds."""
     return interval is not None and math.isfinite(interval.low + interval.estimate + interval.high)

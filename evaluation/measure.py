@@ -52,7 +52,7 @@ def measure(
     journal: Path,
     speed_draft_len: int | None = None,  # None: the serving policy, K as the server adapts it
     temperatures: Sequence[float] = (0.0,),
-    seed: int = 0,
+    seed: int = 0,  # the first of those that plain decoding is asked with
     concurrency: int = 8,
     speed_prompts: int = 16,
     speed_concurrencies: Sequence[int] = (1,),
@@ -121,7 +121,6 @@ def measure(
                 temperatures,
                 speed_concurrencies,
                 count=count,
-                seed=seed,
             )
         )
         with Journal(journal, asdict(conditions)) as lines:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 TIMED_SHARE = 4  # of so many prompts one is timed, since one at a time is slow
 WIDEST = 0.5  # of shares: a wider margin would forgive a draft, or a server, that is half dead
 WIDEST_GAP = 5.0  # nats: a token that plain decoding holds for e^5 = 148 times likelier is an error
+WIDEST_DRAWN = 0.2  # of ROUGE-L of drawn texts: what hardly draws at all would be within more
 TIMED_AT_LEAST = 16  # 8 blocks of two: of fewer nobody can tell a machine that slows down
 
 
@@ -47,6 +48,7 @@ class Policy:
     # Parity: speculation must not change what the target says, up to the numerics of the dtype.
     parity_gap: float = 0.5  # nats; bf16 rounding overturned gaps of 0.25 at most in 1,700 tokens
     rouge_l_margin: float = 0.01  # how far the text may be from plain decoding's, beyond its own
+    drawn_margin: float = 0.05  # the same of drawn texts, either way; 256 prompts tell it
 
     # Slices: by task, language, context length, adapter and temperature.
     slice_margin: float = 0.10  # how much worse than the incumbent, or the floor, a slice may be
@@ -81,6 +83,7 @@ class Policy:
             ("p99_over_plain", "above 0", self.p99_over_plain > 0),
             ("parity_gap", f"0 to {WIDEST_GAP} nats", 0 <= self.parity_gap <= WIDEST_GAP),
             ("rouge_l_margin", f"0 to {WIDEST}", 0 <= self.rouge_l_margin <= WIDEST),
+            ("drawn_margin", f"0 to {WIDEST_DRAWN}", 0 <= self.drawn_margin <= WIDEST_DRAWN),
             ("slice_margin", f"0 to {WIDEST}", 0 <= self.slice_margin <= WIDEST),
             ("slice_minimum", "at least 2", self.slice_minimum >= 2),
             ("failure_limit", "0 or more", self.failure_limit >= 0),

@@ -28,6 +28,10 @@ PARTING = (
     "users would notice: measure more prompts. Were it so, the server would be at fault, not the "
     "draft."
 )
+DRAWN = (
+    "Drawn texts differ by chance, and these are too few to tell whether the draft changes what is "
+    "drawn: measure more prompts."
+)
 
 
 REMEDIES = {
@@ -50,6 +54,8 @@ REMEDIES = {
     "first_token": "Look at the server's queue and prefill times; the first token should not wait "
     "for the draft.",
     "latency": "Look at the slowest requests of the journal: are they of one kind?",
+    "parity_drawn": "Do not blame the draft: report a bug of the server, which draws otherwise "
+    "with a draft than without. A path that ignores the temperature is the first to look for.",
     "parity": "Do not blame the draft: report a bug of the server, with the prompt named above. In "
     "float32 every answer has to be equal.",
     "context_cap": "Train on long prompts as well, so that it does not have to be capped.",
@@ -71,7 +77,7 @@ def remedy(finding: Finding) -> str:
     if open_yet and finding.interval is None and rule.startswith(tuple(NOT_ASKED)):
         return next(step for name, step in NOT_ASKED.items() if rule.startswith(name))
     if open_yet and rule.startswith("parity"):
-        return PARTING
+        return DRAWN if rule.startswith("parity_drawn") else PARTING
     for name, step in REMEDIES.items():
         if rule.startswith(name):
             return step

@@ -19,6 +19,7 @@ from evaluation.parity import Parity, compare, compare_served
 from evaluation.rouge import rouge_l_metric, to_the_letter
 from evaluation.samples import (
     ACCEPTANCE,
+    AGAIN,
     SPEED,
     Conditions,
     Measurement,
@@ -55,7 +56,7 @@ class PromptFacts:
 class RequestFigures:
     """One measured request."""
 
-    run: str  # "acceptance", "again" or "speed", as in samples.py
+    run: str  # "acceptance", "again", "seeded" or "speed", as in samples.py
     arm: str
     prompt: str  # its id
     temperature: float
@@ -71,8 +72,9 @@ class RequestFigures:
     queue_seconds: float
     prefill_seconds: float
     decode_seconds: float
-    # Against plain decoding's acceptance run of the prompt and temperature; of a draft's greedy
-    # speed runs against plain's of the same load, where earlier versions compared nothing.
+    # Against plain decoding's acceptance run of the prompt and temperature; of the candidate's
+    # "again" against its own, which tells how far its answers spread; of a draft's greedy speed
+    # runs against plain's of the same load, where earlier versions compared nothing.
     parity: Parity | None
     rouge_l_reference: float | None  # against the prompt's reference, where it has one
 
@@ -189,14 +191,11 @@ def report_of(
 ) -> Report:
     """Compare the texts, keep the figures."""
     samples = measurement.samples
-    plain = {
-        (s.prompt, s.temperature): s.answer
-        for s in samples
-        if (s.run, s.arm) == (ACCEPTANCE, "none")
-    }
+    first = {(s.arm, s.prompt, s.temperature): s.answer for s in samples if s.run == ACCEPTANCE}
+    plain = {(prompt, heat): a for (arm, prompt, heat), a in first.items() if arm == "none"}
     timed = {_timed(s): s.answer for s in samples if (s.run, s.arm) == (SPEED, "none")}
     references = {p.id: p.reference for p in measurement.prompts if p.reference is not None}
-    compared = [s for s in samples if _compared(s) and (s.prompt, s.temperature) in plain]
+    compared = [s for s in samples if _compared(s) and _beside(s) in first]
     served = [
         s
         for s in samples
@@ -208,7 +207,7 @@ def report_of(
     ]
     with_reference = [s for s in samples if s.prompt in references]
     texts: list[tuple[str, str]] = [
-        *((s.answer.text, plain[s.prompt, s.temperature].text) for s in compared),
+        *((s.answer.text, first[_beside(s)].text) for s in compared),
         *((s.answer.text, timed[_timed(s)].text) for s in served),
     ]
     to_references = [(s.answer.text, references[s.prompt]) for s in with_reference]
@@ -219,7 +218,7 @@ def report_of(
         for pair, score in zip(texts, scored, strict=False)
     ]
     parity = {
-        s.key: compare(s.answer, plain[s.prompt, s.temperature], rouge_l=score)
+        s.key: compare(s.answer, first[_beside(s)], rouge_l=score)
         for s, score in zip(compared, scored, strict=False)
     }
     parity |= {
@@ -265,8 +264,14 @@ def _timed(sample: Sample) -> tuple[str, float, int]:
 
 
 def _compared(sample: Sample) -> bool:
-    """Every acceptance run of a draft; and plain's others, the baseline that they are held to."""
-    return (sample.run == ACCEPTANCE) != (sample.arm == "none")
+    """Every run of a draft that is not timed; and plain's others, the baseline of those."""
+    return sample.run != (ACCEPTANCE if sample.arm == "none" else SPEED)
+
+
+def _beside(sample: Sample) -> tuple[str, str, float]:
+    """By which the answer that it is compared with is found: what is asked again has its own."""
+    arm = sample.arm if sample.run == AGAIN else "none"
+    return arm, sample.prompt, sample.temperature
 
 
 def _figures(sample: Sample, parity: Parity | None, reference: float | None) -> RequestFigures:

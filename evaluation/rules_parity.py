@@ -16,6 +16,7 @@ from evaluation.completeness import CANDIDATE, PLAIN
 from evaluation.limits import above, signed
 from evaluation.policy import Policy
 from evaluation.report import Report, RequestFigures
+from evaluation.rules_drawn import drawn
 from evaluation.samples import ACCEPTANCE, SPEED
 from evaluation.statistics import mean_difference
 from evaluation.texts import plain_again
@@ -28,14 +29,15 @@ AS_SERVED = "parity_as_served"
 def parity(report: Report, policy: Policy) -> Iterator[Finding]:
     """One temperature after the other: greedy and drawn texts have different baselines."""
     for temperature in report.conditions.temperatures:
-        yield from _at(report, policy, temperature)
+        judged = drawn if temperature > 0 else _at
+        yield from judged(report, policy, temperature)
     if 0 in report.conditions.temperatures:
         yield _as_served(report, policy, 0.0)
-    if drawn := [f"{t:g}" for t in report.conditions.temperatures if t > 0]:
+    if warm := [f"{t:g}" for t in report.conditions.temperatures if t > 0]:
         yield Finding(
             f"{AS_SERVED}_not_judged",
             Phase.PASS,
-            f"at temperature {', '.join(drawn)} the timed answers are other draws than those they "
+            f"at temperature {', '.join(warm)} the timed answers are other draws than those they "
             "would be compared with: what speculation does to texts there is told by the "
             "acceptance runs only, at a fixed K",
         )
@@ -120,8 +122,7 @@ def _against_plain(
     rule: str,
     bug: str,
 ) -> Finding:
-    """ROUGE-L beside what plain decoding scores against itself: with other seeds where it draws,
-    alone against in a batch where it is greedy."""
+    """ROUGE-L beside what plain decoding scores against itself, alone against in a batch."""
     others = plain_again(report, temperature)
     baseline = {r.prompt: r.parity.rouge_l for r in others if r.parity is not None}
     interval = mean_difference(

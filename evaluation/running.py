@@ -15,7 +15,7 @@ from functools import partial
 from evaluation.asking import Asking, EndedError
 from evaluation.client import Answer, Client, MeasurementError
 from evaluation.remaining import Kind, Remaining
-from evaluation.samples import ACCEPTANCE, AGAIN, Conditions, Sample, SpeedBlock
+from evaluation.samples import ACCEPTANCE, AGAIN, SEEDED, Conditions, Sample, SpeedBlock
 from evaluation.slowing import slowed
 from evaluation.stored import Stored
 from evaluation.work import Block, Work
@@ -125,7 +125,9 @@ def _what(work: Work) -> str:
     if work.run == ACCEPTANCE:
         return "acceptance"
     if work.run == AGAIN:
-        return "plain decoding again"
+        return "drawn again"
+    if work.run == SEEDED:
+        return "drawn with seeds"
     return f"speed, {work.concurrency} at once"
 
 

@@ -16,7 +16,8 @@ from typing import Any
 from evaluation.client import Answer, Token
 from speculation.records import Counts, Prompt
 
-ACCEPTANCE, AGAIN, SPEED = "acceptance", "again", "speed"  # the runs; again: plain, other seeds
+ACCEPTANCE, SPEED = "acceptance", "speed"  # the runs
+AGAIN, SEEDED = "again", "seeded"  # where tokens are drawn: an arm once more; with plain's seeds
 Key = tuple[str, str, str, float, int, int]
 
 
@@ -24,7 +25,7 @@ Key = tuple[str, str, str, float, int, int]
 class Sample:
     """One finished request of a measurement."""
 
-    run: str  # "acceptance", "again" or "speed"
+    run: str  # "acceptance", "again", "seeded" or "speed"
     arm: str
     prompt: str  # its id
     temperature: float
@@ -65,7 +66,7 @@ class Conditions:
     speed_draft_len: int | None  # None: the serving policy, K adapts as it will where it serves
     max_tokens: int
     temperatures: tuple[float, ...]
-    seed: int
+    seed: int  # the first of plain decoding's; a draft's requests have none
     concurrency: int  # of the acceptance runs
     speed_concurrencies: tuple[int, ...]
     block_prompts: int  # requests of one arm in a row in a block, for each that is asked at once

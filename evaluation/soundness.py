@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from evaluation.report import Report, RequestFigures
-from evaluation.samples import ACCEPTANCE, AGAIN, SPEED, SpeedBlock, digest_of
+from evaluation.samples import ACCEPTANCE, AGAIN, SEEDED, SPEED, SpeedBlock, digest_of
 from evaluation.sequential import MOST_LOOKS
 
-NGRAM, PLAIN = "ngram", "none"
+CANDIDATE, NGRAM, PLAIN = "candidate", "ngram", "none"
 ENDINGS = ("stop", "length")
 NAMED = 5  # of what occurs twice, in a sentence
 ROUNDING = 1e-6  # relative, of sums of seconds
@@ -121,7 +121,7 @@ def _names(report: Report) -> Iterator[str]:
     for request in report.requests:
         if request.prompt not in ids:
             yield f"{request.arm} answered {request.prompt!r}, which is none of its prompts"
-        if request.run not in (ACCEPTANCE, AGAIN, SPEED):
+        if request.run not in (ACCEPTANCE, AGAIN, SEEDED, SPEED):
             yield f"{request.arm} has a run {request.run!r}, which is none of ours"
         if request.temperature not in conditions.temperatures:
             yield f"{request.arm} answered at temperature {request.temperature:g}, as none did"
@@ -156,16 +156,21 @@ def _impossible(request: RequestFigures) -> str | None:
 
 
 def _again(report: Report) -> Iterator[str]:
-    """Plain decoding with other seeds, the baseline where tokens are drawn, is of every prompt."""
+    """Plain decoding with other seeds, the baseline where tokens are drawn, is of every prompt; so
+    is the candidate where it was asked again, or with seeds."""
+    whole, asked = len(report.prompts), ((PLAIN, AGAIN), (CANDIDATE, AGAIN), (CANDIDATE, SEEDED))
     for temperature in report.conditions.temperatures:
-        answered = [r.prompt for r in report.of(PLAIN, AGAIN, temperature=temperature)]
-        if answered and len(set(answered)) != len(report.prompts):
-            yield (
-                f"plain decoding was held against itself on {len(set(answered))} of "
-                f"{len(report.prompts)} prompts at temperature {temperature:g}: wanted every one"
-            )
-    if others := sorted({r.arm for r in report.requests if r.run == AGAIN} - {PLAIN}):
-        yield f"{_listed(others)} answered again with other seeds, as only plain decoding does"
+        for arm, run in asked:
+            answered = len({r.prompt for r in report.of(arm, run, temperature=temperature)})
+            if answered not in (0, whole):
+                how = "held against itself" if run == AGAIN else "asked with seeds"
+                what = "plain decoding" if arm == PLAIN else "the candidate"
+                yield (
+                    f"{what} was {how} on {answered} of {whole} prompts at temperature "
+                    f"{temperature:g}: wanted every one"
+                )
+    if others := sorted({r.arm for r in report.requests if r.run == AGAIN} - {PLAIN, CANDIDATE}):
+        yield f"{_listed(others)} answered again, as only plain decoding and the candidate do"
 
 
 def _blocks(report: Report) -> Iterator[str]:

@@ -1,7 +1,9 @@
 """What a measurement asks, and in which order.
 
-Acceptance and again: every arm answers every prompt at every temperature, several at a time; again
-is plain decoding with other seeds, the baseline of parity where tokens are drawn. Speed: blocks of
+Acceptance: every arm answers every prompt at every temperature, several at a time. Where tokens
+are drawn a draft's requests have no seed, as most users' have none, since a seed takes another path
+through the server; plain decoding with other seeds (again) is the baseline of the texts, beside the
+candidate without one once more and with those seeds (seeded). Speed: without any seed, in blocks of
 one arm at one concurrency, the order of the arms reversed from block to block (ABBA), so that a
 machine that warms up or slows down favours no arm. Whatever the order of the prompts, each block
 has an alike mix of them: in a file sorted by length the later blocks would be the slower ones, and
@@ -13,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from evaluation.samples import ACCEPTANCE, AGAIN, SPEED, Key
+from evaluation.samples import ACCEPTANCE, AGAIN, SEEDED, SPEED, Key
 from speculation.records import Prompt
 
-PLAIN = "none"
+PLAIN, CANDIDATE = "none", "candidate"
 BLOCK_PROMPTS = 2  # requests of one arm in a row in a block, for each that is asked at once
 LEAST_BLOCKS = 8  # at a concurrency, where the prompts suffice: fewer tell little of the spread
 GOLDEN = (5**0.5 - 1) / 2  # the fractions of its multiples lie evenly from 0 to 1, however many
@@ -63,17 +65,24 @@ def acceptance(
     concurrency: int,
     seed: int,
 ) -> Iterator[Work]:
-    """The runs that acceptance and texts come from."""
+    """The runs that acceptance and texts come from. Plain decoding alone is asked with seeds, so
+    that its own answers are the same in every measurement."""
     for temperature in temperatures:
         drawn = temperature > 0
         for arm in arms:
             for place, prompt in enumerate(prompts):
-                its = seed + place if drawn else None
+                its = seed + place if drawn and arm == PLAIN else None
                 yield Work(ACCEPTANCE, arm, prompt, temperature, concurrency, seed=its)
-        if drawn:
-            for place, prompt in enumerate(prompts):
-                its = seed + len(prompts) + place
-                yield Work(AGAIN, PLAIN, prompt, temperature, concurrency, seed=its)
+        if not drawn:
+            continue
+        others = range(seed + len(prompts), seed + 2 * len(prompts))
+        for prompt, its in zip(prompts, others, strict=True):
+            yield Work(AGAIN, PLAIN, prompt, temperature, concurrency, seed=its)
+        if CANDIDATE in arms:
+            for prompt in prompts:
+                yield Work(AGAIN, CANDIDATE, prompt, temperature, concurrency)
+            for prompt, its in zip(prompts, others, strict=True):
+                yield Work(SEEDED, CANDIDATE, prompt, temperature, concurrency, seed=its)
 
 
 def speed(
@@ -83,7 +92,6 @@ def speed(
     concurrencies: Sequence[int],
     *,
     count: int,  # prompts of the runs of one request at a time
-    seed: int,
 ) -> Iterator[tuple[Block, ...]]:
     """The blocks of the speed runs, each as the arms' shares in their order."""
     if not count:
@@ -93,7 +101,6 @@ def speed(
             size, chosen = _spread(prompts, count, concurrency)
             for number, dealt in enumerate(_dealt(chosen, size)):
                 order = arms if number % 2 == 0 else list(reversed(arms))
-                its = seed + number * size if temperature > 0 else None
                 yield tuple(
                     Block(
                         arm,
@@ -101,7 +108,7 @@ def speed(
                         concurrency,
                         number,
                         tuple(
-                            Work(SPEED, arm, prompt, temperature, concurrency, number, its)
+                            Work(SPEED, arm, prompt, temperature, concurrency, number)
                             for prompt in dealt
                         ),
                     )

@@ -12,6 +12,7 @@ import asyncio
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from evaluation.endpoints import free_port
 WORDS = [f"w{number}" for number in range(40)]
 END = "<end>"
 PACE = 4  # K where it is left to the server
+COLD = "ignores_temperature"  # a fault of drafts' requests without a seed alone
 FAULTS = ("accepts_what_it_should_not", "loses_a_word", "says_a_word_twice", "stale_cache", "ends")
 Ranked = list[tuple[str, float]]
 
@@ -62,6 +64,7 @@ class Fake:
     answered: int = 0
     most_at_once: int = 0
     at_once: int = 0
+    draws: Counter[tuple[str, str]] = field(default_factory=Counter)  # without a seed
 
     def clock(self) -> float:
         self.looks += 1
@@ -129,7 +132,7 @@ class Fake:
 
     def decode(self, body: Mapping[str, Any], arm: str, draft_len: int) -> dict[str, Any]:
         prompt = body["messages"][-1]["content"]
-        seed = body.get("seed", 0) if body["temperature"] > 0 else 0
+        seed = self.seed(body, arm) if body["temperature"] > 0 else 0
         path = f"{arm}/{'batched' if body.get('logprobs') else 'alone'}/{seed}"
         language = Language(prompt, path if self.rounding else None, seed)
         luck = Random(f"{prompt}/{arm}/{seed}")
@@ -193,6 +196,16 @@ class Fake:
             "accepted": accepted,
             "seconds": seconds,
         }
+
+    def seed(self, body: Mapping[str, Any], arm: str) -> int:
+        """What an answer is drawn with: without a seed another each time."""
+        if "seed" in body:
+            return int(body["seed"])
+        if arm != "none" and self.fault == COLD:
+            return 0
+        prompt = body["messages"][-1]["content"]
+        self.draws[prompt, arm] += 1
+        return Random(f"{prompt}/{arm}/{self.draws[prompt, arm]}").randint(10**6, 10**9)
 
     def body(
         self,

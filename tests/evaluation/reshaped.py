@@ -94,7 +94,15 @@ def with_references(measured: Report, lower: float, spread: float = 0.05) -> Rep
     )
 
 
-def drawn_too(measured: Report, temperature: float, rouge_l: float, itself: float) -> Report:
+def drawn_too(
+    measured: Report,
+    temperature: float,
+    rouge_l: float,
+    itself: float,
+    *,
+    spread: float | None = None,  # of two answers of the candidate; None: as plain decoding's
+    seeded: float | None = None,  # of the candidate with seeds to plain decoding; None: the same
+) -> Report:
     """The acceptance runs at another temperature as well: texts part at tokens 2, 4, 6 and so on by
     the prompt, drafts' as `rouge_l` from plain decoding's and plain decoding's as `itself`. Where
     greedy, plain decoding alone is what it is in a batch."""
@@ -108,6 +116,10 @@ def drawn_too(measured: Report, temperature: float, rouge_l: float, itself: floa
     for request in measured.requests:
         if request.run == "acceptance" and request.arm != "none":
             more.append(parted(request, rouge_l))
+            if request.arm == "candidate":
+                own = itself if spread is None else spread
+                more.append(parted(request, own, "again"))
+                more.append(parted(request, itself if seeded is None else seeded, "seeded"))
         elif request.run == "acceptance":
             more += [replace(request, temperature=temperature), parted(request, itself, "again")]
     whole = changed(measured, "none", lambda r: replace(r, parity=EQUAL), run="speed")

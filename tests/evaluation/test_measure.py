@@ -12,11 +12,12 @@ from evaluation.journal import JournalError
 from evaluation.measure import ARMS, measure
 from evaluation.policy import Policy
 from evaluation.report import PairFacts, Report, ReportError, report_of
+from evaluation.rules_drawn import drawn
 from evaluation.running import IN_ALL
 from evaluation.samples import Measurement
 from evaluation.summary import rows
 from speculation.records import Phase, Prompt, pool
-from tests.evaluation.fake_endpoint import FAULTS, Fake, serving
+from tests.evaluation.fake_endpoint import COLD, FAULTS, Fake, serving
 
 KNOWS = {"candidate": 0.7, "incumbent": 0.3, "ngram": 0.1}
 PROMPTS = [
@@ -314,15 +315,38 @@ def test_a_broken_speculative_path_never_passes_parity(fault: str, tmp_path: Pat
     assert "serving bug" in found[0].statement
 
 
-def test_at_a_temperature_plain_with_other_seeds_is_the_baseline(tmp_path: Path) -> None:
-    with serving(Fake(KNOWS)) as fake:
-        report = report_of(
-            measured(fake, tmp_path / "journal.jsonl", arms=FIRST_PAIR, temperatures=(0.7,)),
-            facts=FITS,
-        )
-    assert len(report.of("none", "again")) == 24
-    parity = next(f for f in judge(POLICY, report).findings if f.rule == "parity")
-    assert "plain decoding to itself" in parity.statement
+def drawn_few(fake: Fake, journal: Path) -> Measurement:
+    return measured(fake, journal, FEW, arms=FIRST_PAIR, temperatures=(0.7,), speed_prompts=0)
+
+
+@pytest.mark.parametrize(("fault", "phase"), [(None, Phase.PASS), (COLD, Phase.FAIL)])
+def test_at_a_temperature_what_is_judged_is_drawn_without_a_seed(
+    fault: str | None, phase: Phase, tmp_path: Path
+) -> None:
+    """With seeds all answers were plain decoding's, whatever users without one get."""
+    with serving(Fake(KNOWS, fault=fault, rounding=False)) as fake:
+        report = report_of(drawn_few(fake, tmp_path / "journal.jsonl"))
+    assert len(report.of("none", "again")) == len(report.of("candidate", "again")) == len(FEW)
+    found = {f.rule: f for f in drawn(report, POLICY, 0.7)}
+    assert found["parity_drawn_spread"].phase is phase, found["parity_drawn_spread"].statement
+    # A draft and plain decoding that have the same seed say the same.
+    seeded = found["parity_drawn_seeded"]
+    assert seeded.phase is Phase.PASS
+    assert seeded.interval is not None
+    assert seeded.interval.low == seeded.interval.high == 0
+
+
+def test_a_measurement_that_was_killed_goes_on_with_what_was_drawn(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    with serving(Fake(KNOWS, refuse_after=30)) as fake:
+        cut = drawn_few(fake, journal)
+        fake.refuse_after = None
+        whole = drawn_few(fake, journal)
+    assert cut.incomplete is not None
+    assert whole.incomplete is None
+    first = {sample.key: sample.answer.text for sample in cut.samples}
+    assert 8 < len(first) < len(whole.samples)
+    assert first.items() <= {s.key: s.answer.text for s in whole.samples}.items()
 
 
 def test_without_rounding_every_answer_is_plain_decodings(tmp_path: Path) -> None:

@@ -282,7 +282,7 @@ def test_an_impossible_policy_is_refused_by_key() -> None:
     ("name", "bound"),
     [
         *((f"{name}_margin", 0.5) for name in ("acceptance", "slice", "rouge_l")),
-        *(("error_limit", 0.5), ("parity_gap", 5.0)),
+        *(("error_limit", 0.5), ("parity_gap", 5.0), ("drawn_margin", 0.2)),
     ],
 )
 def test_no_limit_can_be_moved_so_far_that_its_rule_is_off(name: str, bound: float) -> None:

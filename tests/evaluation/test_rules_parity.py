@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -125,6 +126,7 @@ def test_each_temperature_has_its_own_parity_and_its_own_baseline() -> None:
     drawn = tuple(
         replace(r, parity=Parity(False, 2, None, 0.6)) if r.arm == "candidate" else r for r in warm
     )
+    again += tuple(replace(r, run=run) for run in ("again", "seeded") for r in of_candidate(drawn))
     both = replace(
         cold,
         conditions=replace(cold.conditions, temperatures=(0.0, 0.8)),
@@ -135,12 +137,16 @@ def test_each_temperature_has_its_own_parity_and_its_own_baseline() -> None:
     drawn_as_served = finding(verdict, "parity_as_served_not_judged").statement
     assert "told by the acceptance runs only" in drawn_as_served
     assert (
-        finding(verdict, "parity at temperature 0.8").phase is Phase.PASS
+        finding(verdict, "parity_drawn at temperature 0.8").phase is Phase.PASS
     )  # as far as from itself
     assert (
         finding(verdict, "acceptance_floor").interval
         == finding(judge(POLICY, cold), "acceptance_floor").interval
     )  # two temperatures of a prompt are one cluster, not two prompts
+
+
+def of_candidate(requests: Iterable[RequestFigures]) -> list[RequestFigures]:
+    return [request for request in requests if request.arm == "candidate"]
 
 
 SPEED = {"run": "speed"}

@@ -107,6 +107,13 @@ IMPOSSIBLE: dict[str, tuple[Report, Edit, str]] = {
     ),
     "again for two": (DRAWN, again_for_two, "held against itself on 2 of 64 prompts"),
     "again of a draft": (DRAWN, first(lambda r: replace(r, run="again")), "wanted each once"),
+    "again of the incumbent": (
+        DRAWN,
+        lambda w: replace(
+            w, requests=(*w.requests, replace(w.of("incumbent")[0], run="again", temperature=0.7))
+        ),
+        "answered again, as only plain decoding and the candidate do",
+    ),
     "request twice": (
         WHOLE,
         lambda w: replace(w, requests=(*w.requests, w.requests[-1])),

@@ -48,9 +48,7 @@ def blamed(blocks: Sequence[Sequence[Prompt]], slower: Callable[[int], float]) -
 
 
 def planned(prompts: Sequence[Prompt], count: int = 64, at_once: int = 1) -> list[list[Prompt]]:
-    made: list[tuple[Block, ...]] = list(
-        speed(prompts, [PLAIN], (0.0,), (at_once,), count=count, seed=0)
-    )
+    made: list[tuple[Block, ...]] = list(speed(prompts, [PLAIN], (0.0,), (at_once,), count=count))
     return [[work.prompt for work in block.work] for (block,) in made]
 
 
