@@ -7,6 +7,7 @@ report a bug that was not seen. Knows the rules' names; judges nothing.
 from __future__ import annotations
 
 from evaluation.completeness import ENDED_EARLY, TOO_FEW, TOO_MANY_FAILED
+from evaluation.parting import SURELY_MORE
 from evaluation.rules_slices import RULE as SLICE
 from speculation.records import Finding, Phase
 
@@ -23,6 +24,11 @@ NOT_ASKED = {  # rules that a report has no figures for
     "speed_over_plain": "Measure the speed at every load that the policy's `must_gain` names "
     "(`speed_concurrencies`, or `paceline evaluate --speed-concurrency`).",
 }
+PARTING_MORE = (
+    "Measure once in float32, where every answer has to be equal: if all are, the server rounds "
+    "otherwise with a draft than without; if not, report a bug of the server. Do not blame the "
+    "draft."
+)
 PARTING = (
     "Answers part from plain decoding's by more than rounding explains, and too few to tell if "
     "users would notice: measure more prompts. Were it so, the server would be at fault, not the "
@@ -74,6 +80,8 @@ def remedy(finding: Finding) -> str:
         why = (step for reason, step in UNMEASURED.items() if reason in finding.statement)
         return next(why, REMEDIES["measured"])
     open_yet = finding.phase is Phase.INCONCLUSIVE
+    if open_yet and SURELY_MORE in finding.statement:
+        return PARTING_MORE
     if open_yet and finding.interval is None and rule.startswith(tuple(NOT_ASKED)):
         return next(step for name, step in NOT_ASKED.items() if rule.startswith(name))
     if open_yet and rule.startswith("parity"):

@@ -3,17 +3,19 @@
 A lossless sampler says what plain decoding says, so a difference is the serving path's fault and
 never the draft's. Asked in this order, and the first that answers decides: is it the same text;
 does it first differ where rounding decides; is it no further from plain decoding's text than plain
-decoding's own answers are from each other, and no further from the references than plain's.
+decoding's own answers are from each other, and no further from the references than plain's. What
+passes greedily by one of the latter two has to part no more than plain's own do (parting.py).
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from evaluation.completeness import CANDIDATE, PLAIN
 from evaluation.limits import above, signed
+from evaluation.parting import ALONE, by_prompt, held
 from evaluation.policy import Policy
 from evaluation.report import Report, RequestFigures
 from evaluation.rules_drawn import drawn
@@ -61,17 +63,22 @@ def _at(report: Report, policy: Policy, temperature: float) -> Iterator[Finding]
     apart = [r for r in compared if not _equal(r) and not _rounding(r, policy)]
     if greedy and not apart:
         widest = max(r.parity.gap or 0.0 for r in compared if r.parity is not None)
-        yield Finding(
+        found = Finding(
             rule,
             Phase.PASS,
             f"{equal} of {n} answers are plain decoding's; the others first differ where plain "
             f"decoding itself hardly preferred its token (by {widest:.2f} nats at most, "
             f"{policy.parity_gap:g} may be rounding)",
         )
+        found = held(found, compared, plain_again(report, temperature), policy)
+        yield found if found.phase is Phase.PASS else _add_one(found, report, temperature)
         return
-    bug = _serving_bug(apart, n) if greedy else ""
-    yield _against_plain(report, policy, temperature, compared, rule, bug)
-    yield from _against_references(report, policy, temperature, compared, bug)
+    leaves = _leaving(apart, n) if greedy else ""
+    for found in (
+        _against_plain(report, policy, temperature, compared, rule, leaves),
+        *_against_references(report, policy, temperature, compared, leaves),
+    ):
+        yield _blamed(found) if greedy else found
 
 
 def _as_served(report: Report, policy: Policy, temperature: float) -> Finding:
@@ -91,27 +98,18 @@ def _as_served(report: Report, policy: Policy, temperature: float) -> Finding:
     if equal == n:
         return Finding(rule, Phase.PASS, told)
     apart = [r for r in compared if not _equal(r) and not _rounding(r, policy)]
+    itself = report.of(PLAIN, SPEED, temperature=temperature)
     if not apart:
-        return Finding(rule, Phase.PASS, f"{told}; the others part where rounding decides")
-    ours: defaultdict[str, list[float]] = defaultdict(list)
-    itself: defaultdict[str, list[float]] = defaultdict(list)
-    for request in compared:
-        if request.parity is not None:
-            ours[request.prompt].append(request.parity.rouge_l)
-    for request in report.of(PLAIN, SPEED, temperature=temperature):
-        if request.parity is not None:
-            itself[request.prompt].append(request.parity.rouge_l)
-    interval = mean_difference(
-        [_mean(scores) for scores in ours.values()],
-        [_mean(itself[prompt]) for prompt in ours],
-        alpha=policy.alpha,
-    )
+        found = Finding(rule, Phase.PASS, f"{told}; the others part where rounding decides")
+        return held(found, compared, itself, policy)
+    interval = by_prompt(compared, itself, policy)
     told = (
-        f"{told}; {_serving_bug(apart, n)}ROUGE-L to plain decoding's at the same load less that "
+        f"{told}; {_leaving(apart, n)}ROUGE-L to plain decoding's at the same load less that "
         f"of plain decoding so timed to its batched self, prompt by prompt, is {signed(interval)}, "
         f"and may be {policy.rouge_l_margin:g} lower at most"
     )
-    return above(rule, told, interval, -policy.rouge_l_margin, policy)
+    found = above(rule, told, interval, -policy.rouge_l_margin, policy)
+    return _blamed(held(found, compared, itself, policy))
 
 
 def _against_plain(
@@ -120,7 +118,7 @@ def _against_plain(
     temperature: float,
     compared: Sequence[RequestFigures],
     rule: str,
-    bug: str,
+    leaves: str,
 ) -> Finding:
     """ROUGE-L beside what plain decoding scores against itself, alone against in a batch."""
     others = plain_again(report, temperature)
@@ -131,15 +129,13 @@ def _against_plain(
         alpha=policy.alpha,
     )
     told = (
-        f"{bug}ROUGE-L to plain decoding's text less that of plain decoding to itself is "
+        f"{leaves}ROUGE-L to plain decoding's text less that of plain decoding to itself is "
         f"{signed(interval)}, and may be {policy.rouge_l_margin:g} lower at most"
     )
-    if temperature == 0 and 1 not in report.conditions.speed_concurrencies:
-        told += (
-            "; plain decoding is held against itself only where speed was measured with one "
-            "request at a time too: add 1 to the concurrencies of the speed runs"
-        )
-    return above(rule, told, interval, -policy.rouge_l_margin, policy)
+    found = above(rule, told, interval, -policy.rouge_l_margin, policy)
+    if temperature > 0:
+        return found
+    return held(_add_one(found, report, temperature), compared, others, policy)
 
 
 def _against_references(
@@ -147,7 +143,7 @@ def _against_references(
     policy: Policy,
     temperature: float,
     compared: Sequence[RequestFigures],
-    bug: str,
+    leaves: str,
 ) -> Iterator[Finding]:
     """Both against the references, paired by prompt, where there are any."""
     plain = {
@@ -164,22 +160,37 @@ def _against_references(
         alpha=policy.alpha,
     )
     told = (
-        f"{bug}ROUGE-L to the {len(both)} references less plain decoding's, prompt by prompt, is "
-        f"{signed(interval)}, and may be {policy.rouge_l_margin:g} lower at most"
+        f"{leaves}ROUGE-L to the {len(both)} references less plain decoding's, prompt by prompt, "
+        f"is {signed(interval)}, and may be {policy.rouge_l_margin:g} lower at most"
     )
     rule = _named(f"{RULE}_references", report, temperature)
     yield above(rule, told, interval, -policy.rouge_l_margin, policy)
 
 
-def _serving_bug(apart: Sequence[RequestFigures], n: int) -> str:
+def _leaving(apart: Sequence[RequestFigures], n: int) -> str:
     first = apart[0]
     place = None if first.parity is None else first.parity.position
     where = "somewhere" if place is None else f"at token {place}"
     return (
-        f"{len(apart)} of {n} answers leave plain decoding's where rounding cannot explain it "
-        f"(the first: prompt {first.prompt!r}, {where}), which points to a serving bug and not to "
-        "a bad draft; "
+        f"{len(apart)} of {n} answers leave plain decoding's by more than rounding explains (the "
+        f"first: prompt {first.prompt!r}, {where}); "
     )
+
+
+def _blamed(finding: Finding) -> Finding:
+    """Whose fault it would be. A PASS accuses nobody: what left plain's text is as near to it as
+    plain's own."""
+    if finding.phase is Phase.PASS:
+        return finding
+    said = f"{finding.statement}; this points to a serving bug and not to a bad draft"
+    return replace(finding, statement=said)
+
+
+def _add_one(finding: Finding, report: Report, temperature: float) -> Finding:
+    """How to get the baseline of greedy texts, where the loads that were measured have none."""
+    if temperature > 0 or 1 in report.conditions.speed_concurrencies:
+        return finding
+    return replace(finding, statement=f"{finding.statement}{ALONE}")
 
 
 def _equal(request: RequestFigures) -> bool:
@@ -194,10 +205,6 @@ def _rounding(request: RequestFigures, policy: Policy) -> bool:
 
 def _score(value: float | None) -> float:
     return math.nan if value is None else value
-
-
-def _mean(scores: Sequence[float]) -> float:
-    return sum(scores) / len(scores) if scores else math.nan
 
 
 def _named(rule: str, report: Report, temperature: float) -> str:

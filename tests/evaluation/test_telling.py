@@ -131,7 +131,11 @@ def test_a_share_is_shown_within_0_to_1_and_judged_as_it_is() -> None:
     ("parity", "baseline", "said"),
     [
         (EQUAL, EQUAL, "may serve: answers stay what they are and come"),
-        (Parity(False, 3, 0.25, 0.4), EQUAL, "answers stay what they are but for rounding and"),
+        (
+            Parity(False, 3, 0.25, 0.4),
+            Parity(False, None, None, 0.4),
+            "answers stay what they are but for rounding and",
+        ),
         (
             Parity(False, 3, None, 0.8),
             Parity(False, 3, None, 0.8),
