@@ -46,7 +46,8 @@ def parity(report: Report, policy: Policy) -> Iterator[Finding]:
 
 
 def _at(report: Report, policy: Policy, temperature: float) -> Iterator[Finding]:
-    rule, greedy = _named(RULE, report, temperature), temperature == 0
+    """Greedy texts: a temperature of 0 alone. Those that are drawn are for rules_drawn.py."""
+    rule = _named(RULE, report, temperature)
     compared = [r for r in report.of(CANDIDATE, temperature=temperature) if r.parity is not None]
     n = len(report.prompts)
     if len(compared) < n:
@@ -61,7 +62,7 @@ def _at(report: Report, policy: Policy, temperature: float) -> Iterator[Finding]
         yield Finding(rule, Phase.PASS, f"all {n} answers are plain decoding's, token by token")
         return
     apart = [r for r in compared if not _equal(r) and not _rounding(r, policy)]
-    if greedy and not apart:
+    if not apart:
         widest = max(r.parity.gap or 0.0 for r in compared if r.parity is not None)
         found = Finding(
             rule,
@@ -73,12 +74,12 @@ def _at(report: Report, policy: Policy, temperature: float) -> Iterator[Finding]
         found = held(found, compared, plain_again(report, temperature), policy)
         yield found if found.phase is Phase.PASS else _add_one(found, report, temperature)
         return
-    leaves = _leaving(apart, n) if greedy else ""
+    leaves = _leaving(apart, n)
     for found in (
         _against_plain(report, policy, temperature, compared, rule, leaves),
         *_against_references(report, policy, temperature, compared, leaves),
     ):
-        yield _blamed(found) if greedy else found
+        yield _blamed(found)
 
 
 def _as_served(report: Report, policy: Policy, temperature: float) -> Finding:
