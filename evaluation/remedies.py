@@ -57,6 +57,8 @@ REMEDIES = {
     "memory, or train on more.",
     "speed_over_plain": "Look at the share of prefill and at what a round costs, below: a smaller "
     "draft, a smaller `draft_len`, or none at that load.",
+    "speed_not_kept": "Look at what becomes slow while the server drafts (`server.log` beside the "
+    "report), then measure into a new folder.",
     "first_token": "Look at the server's queue and prefill times; the first token should not wait "
     "for the draft.",
     "latency": "Look at the slowest requests of the journal: are they of one kind?",

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from evaluation.completeness import CANDIDATE, PLAIN
+from evaluation.fading import faded
 from evaluation.limits import above, below, plainly
 from evaluation.policy import Policy, prompts_to_time
 from evaluation.report import Report
@@ -33,6 +34,7 @@ def speed(report: Report, policy: Policy) -> Iterator[Finding]:
         if figures is not None:
             findings += _latency(report, policy, figures)
         yield from (_more_in_all(finding, report) for finding in findings)
+    yield from _kept(report)
     yield from _tails(report, policy)
     yield from _busy(report)
 
@@ -159,6 +161,13 @@ def _first_token_limit(policy: Policy, first: Quantile | None) -> float:
     if first is None or not first.plain_seconds:
         return policy.first_token_over_plain
     return max(policy.first_token_over_plain, 1 + policy.first_token_seconds / first.plain_seconds)
+
+
+def _kept(report: Report) -> Iterator[Finding]:
+    """Says where what was measured is an average of two speeds, of which the later one serves."""
+    for reason, at_once in faded(report):
+        said = f"{_load(at_once)}, {reason}"
+        yield Finding(_named("speed_not_kept", at_once), Phase.INCONCLUSIVE, said)
 
 
 def _tails(report: Report, policy: Policy) -> Iterator[Finding]:
