@@ -12,6 +12,9 @@ TIMED_SHARE = 4  # of so many prompts one is timed, since one at a time is slow
 WIDEST = 0.5  # of shares: a wider margin would forgive a draft, or a server, that is half dead
 WIDEST_GAP = 5.0  # nats: a token that plain decoding holds for e^5 = 148 times likelier is an error
 WIDEST_DRAWN = 0.2  # of ROUGE-L of drawn texts: what hardly draws at all would be within more
+LEAST_SPEED = 0.01  # of ratios that have to be above a limit: further off, a limit is none
+MOST_RATIO = 100.0  # of those that have to be below one
+LARGEST_SLICE = 1_000  # prompts; where hardly a slice is ever so large none would be judged
 TIMED_AT_LEAST = 16  # 8 blocks of two: of fewer nobody can tell a machine that slows down
 
 
@@ -62,30 +65,31 @@ class Policy:
     error_limit: float = 0.01  # failed over answered requests of an arm; more is no measurement
 
     def __post_init__(self) -> None:
-        gaining = self.must_gain
+        gaining, above = self.must_gain, f"above 0, at most {MOST_RATIO:g}"
+        speeds = f"{LEAST_SPEED} to {MOST_RATIO:g}"
         for name, wanted, right in (
             ("prompts", "at least 1", self.prompts >= 1),
             ("minimum_prompts", "at least 2", self.minimum_prompts >= 2),
             ("alpha", "above 0, below 0.5", 0 < self.alpha < 0.5),
             ("acceptance_margin", f"0 to {WIDEST}", 0 <= self.acceptance_margin <= WIDEST),
             ("acceptance_floor", "0 to 1, which none is above", 0 <= self.acceptance_floor < 1),
-            ("forwards_over_ngram", "above 0", self.forwards_over_ngram > 0),
+            ("forwards_over_ngram", above, 0 < self.forwards_over_ngram <= MOST_RATIO),
             (
                 "must_gain",
                 "numbers of requests at once, 1 or more, each once",
                 all(at_once >= 1 for at_once in gaining) and len(set(gaining)) == len(gaining),
             ),
-            ("speed_over_plain", "above 0", self.speed_over_plain > 0),
-            ("speed_elsewhere", "above 0", self.speed_elsewhere > 0),
-            ("first_token_over_plain", "above 0", self.first_token_over_plain > 0),
+            ("speed_over_plain", speeds, LEAST_SPEED <= self.speed_over_plain <= MOST_RATIO),
+            ("speed_elsewhere", speeds, LEAST_SPEED <= self.speed_elsewhere <= MOST_RATIO),
+            ("first_token_over_plain", above, 0 < self.first_token_over_plain <= MOST_RATIO),
             ("first_token_seconds", "0 to 10", 0 <= self.first_token_seconds <= 10),
-            ("p95_over_plain", "above 0", self.p95_over_plain > 0),
-            ("p99_over_plain", "above 0", self.p99_over_plain > 0),
+            ("p95_over_plain", above, 0 < self.p95_over_plain <= MOST_RATIO),
+            ("p99_over_plain", above, 0 < self.p99_over_plain <= MOST_RATIO),
             ("parity_gap", f"0 to {WIDEST_GAP} nats", 0 <= self.parity_gap <= WIDEST_GAP),
             ("rouge_l_margin", f"0 to {WIDEST}", 0 <= self.rouge_l_margin <= WIDEST),
             ("drawn_margin", f"0 to {WIDEST_DRAWN}", 0 <= self.drawn_margin <= WIDEST_DRAWN),
             ("slice_margin", f"0 to {WIDEST}", 0 <= self.slice_margin <= WIDEST),
-            ("slice_minimum", "at least 2", self.slice_minimum >= 2),
+            ("slice_minimum", f"2 to {LARGEST_SLICE}", 2 <= self.slice_minimum <= LARGEST_SLICE),
             ("failure_limit", "0 or more", self.failure_limit >= 0),
             ("inconclusive_limit", "0 or more", self.inconclusive_limit >= 0),
             ("error_limit", f"0 to {WIDEST}", 0 <= self.error_limit <= WIDEST),

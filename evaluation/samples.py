@@ -19,6 +19,11 @@ from speculation.records import Counts, Prompt
 ACCEPTANCE, SPEED = "acceptance", "speed"  # the runs
 AGAIN, SEEDED = "again", "seeded"  # where tokens are drawn: an arm once more; with plain's seeds
 Key = tuple[str, str, str, float, int, int]
+# Nobody sees them, and their category is not that of format characters (Cf): fillers, the braille
+# blank, variation selectors.
+UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0").union(
+    map(chr, (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,7 @@ def prompt_digest(prompt: Prompt) -> str:
 
 def question_digest(prompt: Prompt) -> str:
     """sha256 of what is asked alone, whatever its answer is compared with: one question has one,
-    however its spaces, line breaks and accents are written.
+    however its spaces, line breaks, accents and widths are written, and whatever in it nobody sees.
 
     By it a draft's lineage tells whether a question was learned from.
     """
@@ -120,10 +125,11 @@ def question_digest(prompt: Prompt) -> str:
 def is_known(prompt: Prompt, known: Set[str]) -> bool:
     """Whether what is asked is one of the questions with these hashes.
 
-    A lineage of an earlier version holds hashes of questions as they were written: such a one is
-    known as it is, and with space put around it.
+    A lineage of an earlier version holds hashes of questions with what nobody sees in them, or as
+    they were written: such a one is known as it is, and with space put around it.
     """
-    return not known.isdisjoint(_asked(prompt, form) for form in (_normal, str, str.strip))
+    forms = (_normal, _composed, str, str.strip)
+    return not known.isdisjoint(_asked(prompt, form) for form in forms)
 
 
 def asked_once(prompts: Sequence[Prompt]) -> list[Prompt]:
@@ -140,6 +146,16 @@ def _asked(prompt: Prompt, form: Callable[[str], str]) -> str:
 
 
 def _normal(text: str) -> str:
+    """As people see it: two widths of a letter are one, what is invisible is nothing."""
+    seen = "".join(
+        char
+        for char in unicodedata.normalize("NFKC", text)
+        if unicodedata.category(char) != "Cf" and char not in UNSEEN
+    )
+    return _composed(seen)
+
+
+def _composed(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 

@@ -98,6 +98,21 @@ def test_a_look_at_growing_data_is_judged_at_its_own_level_on_every_replay(tmp_p
     assert basis["limits"]["alpha"] == 0.05
 
 
+@pytest.mark.parametrize(
+    "limit",
+    [
+        *("speed_over_plain = 1e-9", "speed_elsewhere = 1e-9", "forwards_over_ngram = 1e9"),
+        *("p95_over_plain = 1e9", "p99_over_plain = 1e9", "first_token_over_plain = 1e9"),
+        *("slice_minimum = 1000000000", "speed_over_plain = inf"),
+    ],
+)
+def test_a_limit_so_far_off_that_it_is_none_is_refused_by_name(limit: str, tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text(f"{limit}\n")
+    with pytest.raises(ValueError, match=f"{limit.split()[0]}.*wanted"):
+        read_policy(file)
+
+
 def test_the_gate_takes_a_policy_from_a_file_and_names_every_fault_of_it(tmp_path: Path) -> None:
     whole().write(tmp_path / "report.json")
     file = tmp_path / "policy.toml"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,7 +94,16 @@ def test_a_question_has_one_hash_whatever_its_answer_is_compared_with() -> None:
 
 @pytest.mark.parametrize(
     "again",
-    ["why  is\nthe cafe\u0301 shut?\n", " why is the caf\u00e9 shut?", "why is the café\tshut?"],
+    [
+        *(
+            "why  is\nthe cafe\u0301 shut?\n",
+            " why is the caf\u00e9 shut?",
+            "why is the café\tshut?",
+        ),
+        *("why is\u200b the caf\u00e9 shut?", "\ufeffwhy is the ca\u00adf\u00e9 shut?\u2060"),
+        *("why is the caf\u00e9 shut?\u3164", "why is the caf\u00e9\ufe0f shut?\u2800"),
+        "\uff57hy is the caf\u00e9\u00a0shut\uff1f",
+    ],
 )
 def test_a_question_is_the_same_however_its_spaces_and_accents_are_written(again: str) -> None:
     asked, other = (
@@ -101,6 +112,20 @@ def test_a_question_is_the_same_however_its_spaces_and_accents_are_written(again
     )
     assert question_digest(other) == question_digest(asked)
     assert is_known(other, {question_digest(asked)})
+
+
+def test_an_ordinary_question_has_the_hash_that_earlier_versions_gave_it() -> None:
+    for text in (
+        "why?",
+        "为什么咖啡馆关门？",
+        "لماذا المقهى مغلق؟",
+        "कैफ़े बंद क्यों है?",
+        "x = [1, 2]\n",
+    ):
+        asked = Prompt("1", ({"role": "user", "content": text},))
+        composed = unicodedata.normalize("NFC", " ".join(text.split()))
+        before = json.dumps([{"role": "user", "content": composed}], sort_keys=True)
+        assert is_known(asked, {hashlib.sha256(before.encode()).hexdigest()})
 
 
 def test_what_a_draft_learned_is_not_known_where_no_record_of_it_lies_beside(
