@@ -27,6 +27,7 @@ from registry.credentials import for_mlflow
 
 GONE_SECONDS = 30.0  # another command's servers may be slow to answer for a moment
 LOOK_SECONDS = 5.0  # between two looks at them
+MOST_REASON = 1000  # characters; MLflow's pages hold 5000, escaped and with all else that is said
 
 DEFAULT_HOME = Path("paceline-home")
 HomeFolder = Annotated[
@@ -61,9 +62,13 @@ def sound_name(pairing: str) -> str:
 
 def worded(reason: str | None) -> str | None:
     """A reason that says something, where one is given: `--force "$WHY"` of an empty variable is a
-    slip. Raises typer.BadParameter."""
+    slip. So is a file's worth: MLflow keeps it in a tag and on pages. Raises typer.BadParameter."""
     if reason is not None and not reason.strip():
         raise typer.BadParameter("got nothing, wanted the reason in words")
+    if reason is not None and len(reason) > MOST_REASON:
+        raise typer.BadParameter(
+            f"got a reason of {len(reason)} characters, wanted {MOST_REASON} at most"
+        )
     return reason
 
 

@@ -103,6 +103,7 @@ def promote(
         from registry.store import Store
 
         store = Store(there.registry)
+        store.check_ours(pairing)
         why = force or ""
         found = expected(store, pairing, version, force=why) if expect is None else expect
         _tell(move(store, pairing, version, expect=found or None, force=why, by_hand=True))
@@ -142,6 +143,7 @@ def rollback(
         from registry.store import Store
 
         store = Store(there.registry)
+        store.check_ours(pairing)
         if to in ("ngram", "none"):
             _tell(fall_back(store, pairing, to, reason=reason))
         else:

@@ -46,6 +46,7 @@ def pin(
         from registry.store import Store
 
         store = Store(there.registry)
+        store.check_ours(pairing)
         with store.writing(pairing):
             if lift:
                 found = pinning.unpin(store, pairing)

@@ -70,18 +70,24 @@ def export(
     """
     settings = settings_of_existing(home, registry)
     with servers(settings) as there, tempfile.TemporaryDirectory() as folder:
+        from registry.errors import FolderError
         from registry.exporting import export_pair
         from registry.fetching import fetch_files
         from registry.store import Store
 
         store = Store(there.registry)
+        store.check_ours(pairing)
         pair = store.pair(pairing, int(version) if version.isdecimal() else version)
         if pair is None:
             raise typer.BadParameter(
                 f"got {version}, which {pairing} has not", param_hint="VERSION"
             )
         files = fetch_files(store, pair, Path(folder))
-        carried = export_pair(files, into, layout=layout, target=target, draft_len=draft_len)
+        try:
+            carried = export_pair(files, into, layout=layout, target=target, draft_len=draft_len)
+        except FolderError as error:  # it names where the pair was fetched to, which is gone by now
+            said = str(error).replace(str(files), f"{pairing} v{pair.version}")
+            raise FolderError(said) from error
     emit(
         {"pairing": pairing, "version": pair.version, "pair": pair.pair_id, "folder": into}
         | {"layout": layout, "left": carried.left},

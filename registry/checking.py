@@ -13,10 +13,11 @@ from registry.adapters import adapter_fits, fingerprint_adapter
 from registry.answers import Compatibility
 from registry.compatibility import compare, fits_adapters, fits_draft, fits_release
 from registry.digests import Progress, no_progress
-from registry.errors import DigestError
+from registry.errors import DigestError, FolderError
 from registry.fingerprint import fingerprint, fingerprint_draft
 from registry.folders import weights_of
-from registry.manifest import FILE, PairManifest, read_manifest, verify_files
+from registry.listed import verify_listed
+from registry.manifest import FILE, PairManifest, read_manifest
 from registry.tokens import tokenizer_of
 from registry.weights import target_weights_of
 from speculation.records import WITHOUT_WEIGHTS
@@ -75,12 +76,10 @@ def _pair(draft: str | Path) -> tuple[PairManifest | None, str | Path]:
 
 
 def _whole(manifest: PairManifest, folder: Path) -> Compatibility:
-    """Whether the files are those listed, where they lie as they were stored."""
-    if not (folder / "draft").is_dir():  # exported: the draft's digest has said it
-        return Compatibility(True)
+    """Whether the files are those listed, the report and the training among them."""
     try:
-        verify_files(manifest, folder, under="draft/")
-    except DigestError as error:
+        verify_listed(manifest, folder)
+    except (DigestError, FolderError) as error:  # a link that leads outside is none of its files
         return Compatibility(False, (str(error),))
     return Compatibility(True)
 

@@ -32,16 +32,22 @@ from registry.vocabulary import (
     different_tokens,
     unnamed_rows,
 )
+from registry.weights import shaped_weights_of
 
 
 def compare(target_folder: Path, draft: str | Path) -> Compatibility:
-    """Whether `draft` ("ngram", "none", or a folder) can propose tokens for the target."""
+    """Whether `draft` ("ngram", "none", or a folder) can propose tokens for the target.
+
+    `FolderError` where the weights of either have not the shapes that its config.json tells.
+    """
     target = config_of(target_folder)
     if draft in ("ngram", "none"):
         return Compatibility(True)
     folder = Path(draft)
     config = config_of(folder)
     head = is_head(architecture_of(config, folder))
+    for one in (target_folder,) if head else (target_folder, folder):
+        shaped_weights_of(one)
     reasons: list[str] = []
     notes: list[str] = []
     theirs = _tokens(target_folder) if not head or _has_tokens(target_folder) else {}

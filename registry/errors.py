@@ -9,7 +9,8 @@ RegistryError
 ├── SourceAwayError                a place that releases come from does not answer
 ├── DigestError                    stored bytes are not the ones that were registered
 └── StoreError                     MLflow is away, or answered what it should not
-    └── ForeignVersionError        a version that Paceline did not register
+    ├── ForeignVersionError        a version that Paceline did not register
+    └── ForeignModelError(ValueError)  a pairing's name is somebody else's registered model
 """
 
 from __future__ import annotations
@@ -53,3 +54,7 @@ class StoreError(RegistryError):
 
 class ForeignVersionError(StoreError):
     """A version that Paceline did not register."""
+
+
+class ForeignModelError(StoreError, ValueError):
+    """The pairing's name is that of a registered model that Paceline did not make."""

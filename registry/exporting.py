@@ -23,6 +23,7 @@ from registry.digests import digest_of_file
 from registry.errors import DigestError, FolderError, ManifestError
 from registry.fingerprint import fingerprint, fingerprint_draft
 from registry.folders import confined, json_of, weights_of
+from registry.listed import DRAFT, exported_name, listed_file
 from registry.manifest import (
     FILE,
     PairManifest,
@@ -40,7 +41,6 @@ from speculation.records import WITHOUT_WEIGHTS
 if TYPE_CHECKING:
     from registry.store import Store
 
-DRAFT = "draft/"
 COPIED = (".json", ".safetensors", ".jinja", ".txt", ".model", ".md")
 LAYOUTS = ("huggingface", "speculators")
 
@@ -76,7 +76,7 @@ def export_pair(
             ).left
         for name in manifest.files:
             if layout == "huggingface" or not name.startswith(DRAFT):
-                _copy(pair / name, beside / _exported(name))
+                _copy(pair / name, beside / exported_name(name))
         write_manifest(manifest, beside)
     return Carried(into, left)
 
@@ -138,7 +138,7 @@ def _restored(manifest: PairManifest, source: Path, beside: Path, target: Path) 
     made = (beside / "draft").is_dir()  # from another layout: its files are not those listed
     kept = {n: d for n, d in manifest.files.items() if not (made and n.startswith(DRAFT))}
     for name, digest in kept.items():
-        path = _inside(source, _exported(name))
+        path = listed_file(source, exported_name(name))
         _copy(path, beside / name)
         if (got := digest_of_file(beside / name)) != digest:  # of the copy: it is what is kept
             raise DigestError(f"{path}: got sha256 {got[:12]}…, wanted {digest[:12]}… by {FILE}")
@@ -153,22 +153,6 @@ def _restored(manifest: PairManifest, source: Path, beside: Path, target: Path) 
         [reason for answer in answers for reason in answer.reasons],
         [note for answer in answers for note in answer.notes],
     )
-
-
-def _exported(name: str) -> str:
-    """Where an exported folder keeps the pair's file `name`."""
-    return name.removeprefix(DRAFT)
-
-
-def _inside(folder: Path, name: str) -> Path:
-    """The file below the folder. Raises FolderError where a link leads outside, DigestError where
-    it is missing."""
-    path = folder
-    for part in name.split("/"):
-        path = confined(path, part)
-    if not path.is_file():
-        raise DigestError(f"{path}: is missing, and {FILE} lists it")
-    return path
 
 
 def _copy(path: Path, place: Path) -> None:

@@ -14,6 +14,7 @@ from registry.configs import text_config, whole
 from registry.errors import FolderError
 from registry.folders import weights_of
 from registry.tensors import Tensor
+from registry.weights import EMBEDDINGS
 
 LAYERS_READ = 3  # of the target, by an EAGLE-3 head
 
@@ -60,7 +61,12 @@ def _joining(
         return ["fc.weight is missing, which takes in the target's states"]
     if fc.shape != wanted:
         return [f"fc.weight is {list(fc.shape)}, wanted {list(wanted)} for this target"]
-    return []
+    rows = (asked["vocab_size"], asked.get("hidden_size"))
+    return [
+        f"{name} is {list(tensor.shape)}, wanted {list(rows)} by config.json"
+        for name, tensor in tensors.items()
+        if name.endswith(EMBEDDINGS) and tensor.shape != rows
+    ]
 
 
 def _draft_vocabulary(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> list[str]:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from registry.journal import Entry
 from registry.versions import CHAMPION, PairVersion, ReleaseVersion
 
+FOREIGN_MODEL = "a registered model that Paceline did not make: name another pairing"
+
 
 def oddities(
     aliases: Mapping[str, int],

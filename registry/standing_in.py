@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from registry import journal
 from registry.adapters import adapter_set
 from registry.door import speaking
+from registry.effects import pair_or_none
+from registry.errors import ForeignVersionError, ManifestError, NotFoundError
 from registry.fingerprint import Release, fingerprint_draft
 from registry.manifest import PairManifest
 from registry.pinning import said
 from registry.promotion import Outcome, Promotion, promote, rollback
 from registry.store import Store
-from registry.versions import RELEASE, STANDS_IN, PairVersion
+from registry.versions import CHAMPION, RELEASE, STANDS_IN, PairVersion
 from speculation.records import WITHOUT_WEIGHTS
 
 
@@ -85,14 +89,56 @@ def fall_back(
     `Store.register_pair` and `rollback` raise.
     """
     _check(kind, reason)
-    before = store.champion(pairing)
+    try:
+        before = store.champion(pairing)
+    except ForeignVersionError:
+        if leave is not None:
+            raise
+        return _leave_foreign(store, pairing, kind, reason)
     if before is None:
         return Promotion(Outcome.REFUSED, f"{pairing} has no champion to leave", None, None)
     if before.draft_kind == kind:
         stands = f"v{before.version}, the champion, is the {kind} draft already"
         return Promotion(Outcome.ALREADY, stands, before, before)
-    bound = store.manifest(before)
-    manifest = PairManifest(
+    made = _registered(store, pairing, _without_draft(store.manifest(before), kind), reason)
+    return rollback(store, pairing, to=made.version, leave=leave, reason=reason)
+
+
+def _leave_foreign(store: Store, pairing: str, kind: str, reason: str) -> Promotion:
+    """Leave a champion that is no pair, which no server follows: what they serve is the champion
+    before it that the journal knows, and its release is the one that stays."""
+    found = store.alias(pairing, CHAMPION)
+    bound = _served(store, pairing)
+    if bound is None:
+        told = (
+            f"v{found}, the champion, is no pair, and no pair is on record that served before it: "
+            "`paceline promote N` of a pair says which release is to be served"
+        )
+        return Promotion(Outcome.REFUSED, told, None, None)
+    made = _registered(store, pairing, _without_draft(bound, kind), reason)
+    force = f"fallen back to: {reason}"
+    moved = promote(store, pairing, made.version, expect=found, force=force)
+    if moved.outcome is not Outcome.PROMOTED:
+        return moved
+    told = f"v{made.version} is now champion, the {kind} draft; v{found}, which was, is no pair"
+    return replace(moved, statement=told)
+
+
+def _served(store: Store, pairing: str) -> PairManifest | None:
+    """The newest pair that was champion by the journal and is still there."""
+    for entry in reversed(journal.read(store, pairing)):
+        pair = pair_or_none(store, pairing, entry.version)
+        if pair is not None:
+            try:
+                return store.manifest(pair)
+            except (NotFoundError, ManifestError):  # its files are gone: the one before it, then
+                continue
+    return None
+
+
+def _without_draft(bound: PairManifest, kind: str) -> PairManifest:
+    """The pair of the same release and adapters whose draft has no weights."""
+    return PairManifest(
         release=bound.release,
         release_uri=bound.release_uri,
         draft=fingerprint_draft(kind),
@@ -100,8 +146,6 @@ def fall_back(
         adapters=bound.adapters,
         adapter_uris=bound.adapter_uris,
     )
-    made = _registered(store, pairing, manifest, reason)
-    return rollback(store, pairing, to=made.version, leave=leave, reason=reason)
 
 
 def mark(store: Store, pair: PairVersion, why: str) -> None:

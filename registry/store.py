@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from registry import asking, journal, upload
 from registry.door import open_client, speaking
-from registry.errors import ForeignVersionError, StoreError
+from registry.errors import ForeignModelError, ForeignVersionError, StoreError
 from registry.fingerprint import Release, holds
 from registry.journal import journal_name
 from registry.locks import lock_folder, locked
 from registry.manifest import PairManifest
-from registry.oddities import oddities
+from registry.oddities import FOREIGN_MODEL, oddities
 from registry.pictures import draw_lineage, lineage_markdown
 from registry.rows import pair_of, release_of
 from registry.stored_files import stored_manifest
@@ -195,7 +195,8 @@ class Store:
         if PAIR_ID not in version.tags:
             raise ForeignVersionError(
                 f"{pairing} v{version.version} is no pair: it has no tag {PAIR_ID}. It was "
-                "registered by hand: move or delete its aliases on MLflow's page"
+                "registered by hand: move or delete its aliases on MLflow's page, or leave it with "
+                "`paceline rollback --to ngram`"
             )
         return pair_of(pairing, version, dict.fromkeys(version.aliases, int(version.version)))
 
@@ -235,6 +236,9 @@ class Store:
         ]
         pairs.sort(key=lambda pair: -pair.version)
         foreign = [int(v.version) for v in newest if PAIR_ID not in v.tags]
+        if foreign and not pairs and self._is_foreign(pairing):
+            said = (f"{pairing} is {FOREIGN_MODEL}",)  # and how its aliases stand is not ours
+            return PairingState(pairing, releases, (), said)
         pinned = self.pinned(pairing) if releases else None
         told = oddities(aliases, pairs, foreign, journal.read(self, pairing), releases, pinned)
         return PairingState(pairing, releases, tuple(pairs), tuple(told), pinned)
@@ -272,10 +276,23 @@ class Store:
             ):  # made by hand for us, or by Paceline before it marked what it makes
                 self.client.set_registered_model_tag(name, OURS, kind)
             elif OURS not in model.tags:
-                raise StoreError(
-                    f"{name} is a registered model that Paceline did not make, and has versions: "
-                    f"give the pairing another name, or say that it is ours with the tag {OURS}"
-                )
+                raise ForeignModelError(f"{name} is {FOREIGN_MODEL}")
+
+    def check_ours(self, pairing: str) -> None:
+        """`ForeignModelError` where the name is another team's registered model: nothing in it is
+        ours to move. Nothing is said where there is no such model."""
+        model = asking.registered_model(self.client, self.url, check_name(pairing))
+        if model is not None and OURS not in model.tags:
+            newest = self.versions(pairing, limit=LISTED)
+            if newest and all(PAIR_ID not in version.tags for version in newest):
+                raise ForeignModelError(f"{pairing} is {FOREIGN_MODEL}")
+
+    def _is_foreign(self, pairing: str) -> bool:
+        try:
+            self.check_ours(pairing)
+        except ForeignModelError:
+            return True
+        return False
 
     def versions(
         self, name: str, *, where: str = "", limit: int | None = None

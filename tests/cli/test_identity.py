@@ -6,6 +6,8 @@ import json
 import os
 import re
 import shutil
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from registry.cache import DigestCache
+from registry.exporting import export_pair
 from registry.fingerprint import fingerprint, fingerprint_draft
 from registry.manifest import read_manifest, with_files, write_manifest
 from registry.schema import prepare_database
@@ -121,6 +124,60 @@ def test_a_pair_is_checked_against_its_release_draft_and_files(target: Path, pai
     assert code == 1
     assert any("binds the head draft" in reason for reason in told["reasons"])
     assert any("model.safetensors: got sha256" in reason for reason in told["reasons"])
+
+
+def changed(path: Path) -> None:
+    path.write_text("{}")
+
+
+def linked_outside(path: Path) -> None:
+    elsewhere = path.parents[2] / "elsewhere.json"
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize("layout", ["stored", "exported"])
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [(changed, "got sha256"), (linked_outside, "outside"), (Path.unlink, "is missing")],
+)
+def test_every_file_of_a_pair_is_compared_in_either_layout(
+    target: Path,
+    pair: Path,
+    tmp_path: Path,
+    layout: str,
+    damage: Callable[[Path], None],
+    reason: str,
+) -> None:
+    folder = export_pair(pair, tmp_path / "exported").folder if layout == "exported" else pair
+    assert run("check", target, folder)[0] == 0
+    damage(folder / "report" / "report.json")
+    code, told, _ = run("check", target, folder)
+    assert code == 1
+    (said,) = told["reasons"]
+    assert "report.json" in said
+    assert reason in said
+
+
+def test_of_a_servers_copy_the_draft_alone_is_compared(target: Path, pair: Path) -> None:
+    shutil.rmtree(pair / "report")
+    shutil.rmtree(pair / "training")
+    assert run("check", target, pair)[0] == 0
+    (pair / "draft" / "config.json").write_text("{}")
+    assert run("check", target, pair)[0] != 0
+
+
+def test_a_refused_export_names_the_pair_and_no_temporary_folder(
+    target: Path, tmp_path: Path
+) -> None:
+    prepare_database(url := f"sqlite:///{tmp_path}/mlflow.db")
+    registered(Store(url), target, tmp_path / "pair", "ngram")
+    line = ("--pairing", "docstrings", "--version", "1", "--registry", url)
+    layout = ("--home", tmp_path / "home", "--layout", "speculators")
+    code, _, told = run("export", tmp_path / "out", *line, *layout)
+    assert code == 2
+    assert "docstrings v1: the draft ngram has no weights" in told
+    assert tempfile.gettempdir() not in told.replace(str(tmp_path), "")
 
 
 def test_an_adapter_that_has_no_place_in_the_target_is_named(

@@ -19,6 +19,7 @@ from registry.compatibility import (
     fits_draft,
     fits_release,
 )
+from registry.errors import FolderError
 from registry.fingerprint import fingerprint, fingerprint_draft
 from registry.tokens import keep_tokens
 from tests.registry import tiny
@@ -69,6 +70,51 @@ def test_a_token_without_a_row_is_refused(target: Path, tmp_path: Path) -> None:
     assert compare(target, narrow).reasons == (
         "the draft has 30 rows of output for 32 tokens: token 30 has none",
     )
+
+
+@pytest.mark.parametrize(
+    ("rows", "config", "said"),
+    [
+        (
+            32,
+            {"vocab_size": 66},
+            "model.embed_tokens.weight has 32 rows, wanted 66, the vocab_size",
+        ),
+        (
+            66,
+            {"vocab_size": 32},
+            "model.embed_tokens.weight has 66 rows, wanted 32, the vocab_size",
+        ),
+        (32, {"hidden_size": 16}, "has 8 columns, wanted 16, the hidden_size of config.json"),
+    ],
+)
+def test_what_config_json_says_of_the_embedding_is_held_to_the_weights(
+    target: Path, tmp_path: Path, rows: int, config: dict[str, Any], said: str
+) -> None:
+    lying = small(tmp_path / "lying", weights=tiny.arrays(vocabulary=rows), **config)
+    for do in (
+        lambda: compare(target, lying),
+        lambda: compare(lying, target),
+        lambda: compare(lying, tiny.head(tmp_path / "head")),
+        lambda: fingerprint(lying),
+        lambda: fingerprint_draft(lying),
+    ):
+        with pytest.raises(FolderError, match=re.escape(said)):
+            do()
+
+
+def test_rows_that_a_model_type_has_for_pictures_are_no_lie(tmp_path: Path) -> None:
+    weights = tiny.arrays(vocabulary=40)
+    fingerprint(tiny.target(tmp_path / "t", weights=weights, model_type="mllama_text_model"))
+
+
+def test_a_lying_output_layer_is_named(tmp_path: Path) -> None:
+    weights = tiny.arrays() | {
+        "lm_head.weight": tiny.arrays(vocabulary=31)["model.embed_tokens.weight"]
+    }
+    folder = tiny.target(tmp_path / "t", weights=weights, tie_word_embeddings=False)
+    with pytest.raises(FolderError, match="lm_head.weight has 31 rows, wanted 32"):
+        fingerprint(folder)
 
 
 def test_a_head_that_carries_its_targets_tokens_is_compared_by_them(
@@ -140,6 +186,15 @@ def without(name: str) -> Callable[[Path], None]:
     return damage
 
 
+def with_embedding(rows: int) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        tensors["embed_tokens.weight"] = np.ones((rows, tiny.HIDDEN), np.float32)
+        save_file(tensors, folder / "model.safetensors")
+
+    return damage
+
+
 def first_two_alike(table: Any) -> Any:
     return np.concatenate([[1, 0], table[2:]])
 
@@ -157,6 +212,7 @@ def first_two_alike(table: Any) -> Any:
         (changed_table("lm_head.weight", lambda t: t[:4].copy()), "has 4 rows, wanted 6"),
         (without("d2t"), "d2t is missing"),
         (without("fc.weight"), "fc.weight is missing"),
+        (with_embedding(31), r"embed_tokens.weight is \[31, 8\], wanted \[32, 8\]"),
         (changed_table("fc.weight", lambda t: t[:, 8:].copy()), r"fc.weight is \[8, 16\]"),
     ],
 )
