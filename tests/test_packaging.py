@@ -26,7 +26,7 @@ FOLDERS = [  # beside the lean base, which of the extras a folder's code may cou
     ("cli", EXTRAS),
     ("configuration", ()),
     ("evaluation", ("evaluate",)),
-    ("examples", ("train", "serve")),
+    ("examples", ("control", "train", "serve")),  # Prefect, for its work pools
     ("flows", ("control", "train", "evaluate")),
     ("monitoring", ("evaluate", "monitor")),
     ("registry", ("control", "server")),  # boto3, where a source is an object store
