@@ -7,7 +7,6 @@ from typing import Literal
 
 from speculation.records import Interval
 
-
 Cause = Literal["release", "alarm", "refresh"]
 
 
