@@ -110,6 +110,6 @@ def test_the_readme_is_short_and_its_commands_exist() -> None:
 
 
 def test_every_linked_file_of_the_documents_exists() -> None:
-    for document in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+    for document in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for link in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
             assert (document.parent / link).exists(), f"{document.name} -> {link}"
