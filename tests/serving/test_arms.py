@@ -157,7 +157,7 @@ BAD = {
     "a configuration that is a list": Bad(write(CONFIG, b"[]"), "object"),
     "a deep configuration": Bad(write(CONFIG, b'{"a":' * 100_000), "JSON"),
     "code to run": Bad(put(CONFIG, auto_map={"AutoModel": "evil.Model"}), "auto_map"),
-    "an architecture nobody knows": Bad(put(CONFIG, architectures=["Evil"]), "tokenizer"),
+    "an architecture nobody knows": Bad(put(CONFIG, architectures=["Evil"]), "vocab_size"),
     "no architecture": Bad(put(CONFIG, architectures=None), "architecture"),
     "another vocabulary": Bad(put(CONFIG, vocab_size=77), "vocab_size"),
     "another hidden size": Bad(put(CONFIG, hidden_size=48), "hidden_size"),
