@@ -112,13 +112,13 @@ class Client:
             raise MeasurementError(f"{self.url}/v1/models lists no model: {body}")
         return names
 
-    def engine(self) -> str:
-        """What serves, as the endpoint tells; "unknown" where it does not."""
+    def told(self) -> dict[str, Any]:
+        """What the endpoint tells of itself; nothing where it does not."""
         try:
             body = self._json("GET", "/admin/pair", None)
         except MeasurementError:
-            return "unknown"
-        return str(body.get("engine", "unknown")) if isinstance(body, dict) else "unknown"
+            return {}
+        return body if isinstance(body, dict) else {}
 
     def ask(
         self,

@@ -1,11 +1,13 @@
 """Puts an incumbent that was measured in another report beside a candidate, if the two compare.
 
-Acceptance depends on the release, the prompts, K and how tokens are drawn; where one of these
-differs the difference between two drafts is not the drafts'. Judges nothing.
+Acceptance depends on the release, its adapters, the prompts, K, how tokens are drawn and how the
+server was started; where one of these differs the difference between two drafts is not the drafts'.
+Where one report does not tell, it may differ. Judges nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from evaluation.completeness import CANDIDATE, INCUMBENT
@@ -21,6 +23,9 @@ SAME = {  # of the conditions, in words
     "max_tokens": "longest answer",
     "seed": "seed",
     "engine": "engine",
+    "max_slots": "requests decoded at once",
+    "max_context": "longest context",
+    "dtype": "precision",
 }
 
 
@@ -36,9 +41,21 @@ def differences(report: Report, other: Report) -> list[str]:
         for name, words in SAME.items()
         if getattr(ours, name) != getattr(theirs, name)
     ]
+    found += _adapters(ours.adapters, theirs.adapters)
     if _without_seeds(report) != _without_seeds(other):
         found.append("whether drafts drew with a seed, as an earlier version had them")
     return found
+
+
+def _adapters(ours: Mapping[str, str] | None, theirs: Mapping[str, str] | None) -> list[str]:
+    """The target's, by name: another one of a name answers otherwise."""
+    if ours is None or theirs is None:
+        return [] if ours == theirs else ["whether it is known which adapters there were"]
+    return [
+        f"adapter {name} {_short(ours.get(name, 'none'))} and {_short(theirs.get(name, 'none'))}"
+        for name in sorted(ours.keys() | theirs.keys())
+        if ours.get(name) != theirs.get(name)
+    ]
 
 
 def _without_seeds(report: Report) -> bool:
@@ -123,4 +140,6 @@ def _fit(report: Report, other: Report, arm: str) -> None:
 
 
 def _short(value: object) -> str:
+    if value is None:
+        return "unknown"
     return value[:12] if isinstance(value, str) else str(value)

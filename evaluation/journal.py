@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
-FORMAT = "paceline measurement journal 4"  # 3 sent a seed with all that was drawn
+FORMAT = "paceline measurement journal 5"  # 4 did not tell what the server was started with
 
 
 class JournalError(ValueError):
@@ -25,24 +25,30 @@ class JournalError(ValueError):
 class Journal:
     """Samples that belong to one `header`. One process at a time; append from any thread.
 
-    A journal of other samples (another candidate, release, draft length, sampling or set of
-    prompts) is never mixed with these: it is put aside under a name of its own.
+    A journal of other samples (another candidate, release, draft length, sampling, set of prompts
+    or start of the server) is never mixed with these: it is put aside under a name of its own, and
+    `put_aside` says where and what differs.
     """
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         self.path = path
         self.samples: list[dict[str, Any]] = []
+        self.put_aside: str | None = None  # in a sentence for people; None: nothing was
         self._lock = threading.Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
-        wanted = {"format": FORMAT, **header}
+        wanted = json.loads(json.dumps({"format": FORMAT, **header}))
         stored = self._lines()
-        if stored and stored[0] == json.loads(json.dumps(wanted)):
+        if stored and stored[0] == wanted:
             self.samples = stored[1:]
             self._file: BinaryIO = path.open("ab")
             return
         if stored:
             digest = hashlib.sha256(json.dumps(stored[0], sort_keys=True).encode()).hexdigest()
-            path.rename(path.with_name(f"{path.name}.of-{digest[:8]}"))
+            aside = path.rename(path.with_name(f"{path.name}.of-{digest[:8]}"))
+            self.put_aside = (
+                f"{path} holds samples of another measurement ({_differences(stored[0], wanted)}): "
+                f"it is put aside as {aside.name}, and all is measured anew"
+            )
         self._file = path.open("wb")
         self._append(wanted)
 
@@ -93,3 +99,34 @@ class Journal:
                     "delete the file to measure anew"
                 ) from error
         return lines
+
+
+def _differences(stored: object, wanted: Mapping[str, Any]) -> str:
+    """What two headers have otherwise: each name with the value that is stored and the one now."""
+    ours = _flat(wanted)
+    theirs = _flat(stored) if isinstance(stored, Mapping) else {}
+    if theirs.get("format") != ours["format"]:
+        return "of an earlier version or another program"
+    return "; ".join(
+        f"{name} {_short(theirs.get(name))} and now {_short(ours.get(name))}"
+        for name in dict.fromkeys((*ours, *theirs))
+        if theirs.get(name) != ours.get(name)
+    )
+
+
+def _flat(header: Mapping[str, Any]) -> dict[str, Any]:
+    """With what is named in a field beside the fields."""
+    found: dict[str, Any] = {}
+    for name, value in header.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name}.{inner}": each for inner, each in value.items()}
+        else:
+            found[name] = value
+    return found
+
+
+def _short(value: object) -> str:
+    """On one line, whatever a server told."""
+    if value is None:
+        return "none"
+    return json.dumps(value[:16] if isinstance(value, str) else value)

@@ -29,6 +29,7 @@ from evaluation.samples import (
     prompts_digest,
     question_digest,
 )
+from evaluation.started_with import started_with
 from evaluation.stored import Stored
 from evaluation.version import code_version
 from evaluation.work import BLOCK_PROMPTS, PLAIN, Work, acceptance, speed
@@ -40,6 +41,10 @@ WARM_UP_TOKENS = 8
 
 def quiet(done: int, total: int, what: str) -> None:
     """Progress that nobody watches."""
+
+
+def unheard(said: str) -> None:
+    """What nobody is told."""
 
 
 def measure(
@@ -58,6 +63,7 @@ def measure(
     speed_concurrencies: Sequence[int] = (1,),
     timed: Sequence[str] | None = None,  # arms whose speed is measured; None: all of them
     progress: Progress = quiet,
+    notice: Callable[[str], object] = unheard,  # told where what is stored is of no use
     timeout_seconds: float = 330.0,  # of one request: a server of ours says itself that it was late
     consecutive_errors: int = CONSECUTIVE_ERRORS,
     key: str | None = None,  # where the server wants one
@@ -95,6 +101,7 @@ def measure(
         first = [Work("greeting", arm, prompts[0], temperatures[0], 1) for arm in arms]
         few = min(max_tokens, WARM_UP_TOKENS)
         greeted = {work.arm: greeting(work.arm, partial(ask, work, few)) for work in first}
+        told = client.told()
         conditions = Conditions(
             release=_one_release(greeted),
             pairs={arm: answer.pair for arm, answer in greeted.items()},
@@ -109,9 +116,10 @@ def measure(
             concurrency=concurrency,
             speed_concurrencies=tuple(speed_concurrencies),
             block_prompts=BLOCK_PROMPTS,
-            engine=client.engine(),
+            engine=str(told.get("engine", "unknown")),
             machine=f"{platform.machine()}, {os.cpu_count()} CPUs",
             code_version=code_version(),
+            **started_with(told),
         )
         batched = list(acceptance(prompts, arms, temperatures, concurrency=concurrency, seed=seed))
         blocks = list(
@@ -124,6 +132,8 @@ def measure(
             )
         )
         with Journal(journal, asdict(conditions)) as lines:
+            if lines.put_aside is not None:
+                notice(lines.put_aside)
             stored = Stored(lines)
             asking = Asking(
                 sleep=client.pause,

@@ -29,6 +29,7 @@ from evaluation.samples import (
     question_digest,
 )
 from evaluation.spending import Looks
+from evaluation.started_with import TOLD
 from evaluation.typed import TypedError, read
 from speculation.records import Counts
 
@@ -310,5 +311,9 @@ def _fields(record: Any) -> dict[str, Any]:
     What an earlier version did not know is left out where it is empty, so that the digest of what
     that one wrote stays.
     """
-    later = ("unknown",) if isinstance(record, PairFacts) and not record.unknown else ()
+    later: tuple[str, ...] = ()
+    if isinstance(record, PairFacts) and not record.unknown:
+        later = ("unknown",)
+    if isinstance(record, Conditions):
+        later = tuple(name for name in TOLD if getattr(record, name) is None)
     return {name: getattr(record, name) for name in record.__slots__ if name not in later}

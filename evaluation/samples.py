@@ -78,6 +78,14 @@ class Conditions:
     engine: str
     machine: str
     code_version: str
+    # What the server was started with, as it tells; None: it does not, or an earlier version did
+    # not ask.
+    max_slots: int | None = None  # requests decoded at once
+    max_context: int | None = None  # prompt and answer together, in tokens
+    adapters: Mapping[str, str] | None = None  # of the target; their digests by name
+    dtype: str | None = None
+    device: str | None = None
+    threads: int | None = None  # of the CPU
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,14 @@ def stops_by(settings: Settings, line: Pairing) -> dict[str, Any]:
     return {"most_prompts": line.limits.most_prompts, "policy": asdict(line.policy)}
 
 
+def served_as(serving: Serving) -> dict[str, Any]:
+    """What a measurement follows from besides, where its server is not started as by default, so
+    that what was finished by then stays finished."""
+    names = ("max_slots", "max_context")
+    told, default = ({name: getattr(of, name) for name in names} for of in (serving, Serving()))
+    return {} if told == default else {"serving": told}
+
+
 def measure_arms(
     target: Path,
     arms: Mapping[str, str],

@@ -22,7 +22,7 @@ from flows.basis import basis
 from flows.bounds import end_with_worker
 from flows.ledger import entries
 from flows.line import configured, work_folder
-from flows.measuring import stops_by
+from flows.measuring import served_as, stops_by
 from flows.pictures import curves_picture, show_picture, show_pictures
 from flows.progress import reporting
 from flows.restraint import refused
@@ -142,6 +142,7 @@ def look(pairing: str, release: str, work: Path, cause: str) -> dict[str, Any]:
             **{"release": release, "initial_draft": line.initial_draft, "draft": line.draft},
             **rivals(settings, pairing, release, work, "look"),
             **({"failed": failed} if failed else {}),
+            **served_as(settings.serving),
             **as_input(digests_of(settings, line)),
         },
         lambda: making.look(
@@ -225,6 +226,7 @@ def evaluate(pairing: str, work: Path, plan: dict[str, Any], draft: str) -> dict
         **{"measurement": asdict(line.measurement), "draft_len": line.draft_len},
         **{"count": line.policy.prompts, "speed": line.policy.speed_prompts},
         **stops_by(settings, line),
+        **served_as(settings.serving),
         **as_input(plan.get("adapters")),
     }
     out = work / f"trial-{digest(inputs)[:8]}"

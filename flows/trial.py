@@ -5,6 +5,7 @@ Starts the real server as a child and ends it. Knows argv, prompts and a report;
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from evaluation.endpoints import Endpoint
     from evaluation.report import PairFacts, Report
     from evaluation.samples import Measurement
+
+log = logging.getLogger("paceline.flows")
 
 HOST = "127.0.0.1"
 SECONDS_TO_LOAD = 300.0
@@ -105,6 +108,7 @@ def _measured(
         journal=journal,
         key=key,
         progress=progress,
+        notice=log.warning,
     )
     code = server.exit_code()
     if found.incomplete is None or code is None:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -51,6 +52,12 @@ class Host:
     def token_count(self) -> int:
         """Ids below it name tokens; an output layer may be wider."""
         return min(len(self.text), self.target.vocab_size)
+
+    def computing(self) -> dict[str, Any]:
+        """How its forwards are computed, for whoever compares two servers' speed."""
+        dtype = str(self.target.dtype).removeprefix("torch.")
+        device = str(self.target.device)
+        return {"dtype": dtype, "device": device, "threads": torch.get_num_threads()}
 
     @classmethod
     def load(

@@ -158,6 +158,7 @@ class Service:
                 "adaptive": loaded.adaptive,
                 "max_slots": loaded.slots,
                 "max_context": loaded.max_len,
+                **loaded.host.computing(),
                 "arms": {
                     name: {
                         "pair": arm.pair,

@@ -53,6 +53,7 @@ class Fake:
     deaf: bool = False  # answers by the target whichever model is asked for
     pairs: dict[str, str] = field(default_factory=dict)
     busy: int = 0  # requests to answer with 429, each to come back in 7 s
+    told: dict[str, Any] = field(default_factory=dict)  # of what it was started with
     key: str = ""  # wanted of everybody
     refuse_after: int | None = None  # answer 503 from this request on
     fail_every: int = 0  # answer every so-manieth request with 500
@@ -315,7 +316,7 @@ def serving(fake: Fake) -> Iterator[Fake]:
                 "/v1/models",
                 models,
             ),
-            Route("/admin/pair", lambda request: JSONResponse({"engine": "toy 1"})),
+            Route("/admin/pair", lambda _: JSONResponse({"engine": "toy 1", **fake.told})),
         ]
     )
     port = free_port()

@@ -16,7 +16,12 @@ from tests.evaluation.reshaped import without
 from tests.evaluation.test_gate import ARMS, finding
 
 POLICY = Policy(prompts=64)
-BOTH = report(ARMS, seed=1)
+SIMULATED = report(ARMS, seed=1)
+STARTED: dict[str, Any] = {"max_slots": 8, "max_context": 1024, "dtype": "float32"}
+BOTH = replace(
+    SIMULATED,
+    conditions=replace(SIMULATED.conditions, **STARTED, adapters={"law": "a" * 64}),
+)
 ALONE = without(BOTH, "incumbent")
 
 
@@ -62,6 +67,13 @@ def test_an_incumbent_of_another_report_is_compared_as_if_it_were_an_arm_of_this
         ("max_tokens", 64, "longest answer 161 and 64"),
         ("seed", 1, "seed 0 and 1"),
         ("engine", "vllm", "engine synthetic and vllm"),
+        ("max_slots", 4, "requests decoded at once 8 and 4"),
+        ("max_slots", None, "requests decoded at once 8 and unknown"),
+        ("max_context", 4096, "longest context 1024 and 4096"),
+        ("dtype", "bfloat16", "precision float32 and bfloat16"),
+        ("adapters", {"law": "b" * 64}, "adapter law a{12} and b{12}"),
+        ("adapters", {}, "adapter law a{12} and none"),
+        ("adapters", None, "whether it is known which adapters"),
     ],
 )
 def test_reports_that_were_measured_otherwise_are_refused_with_what_differs(

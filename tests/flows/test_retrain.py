@@ -122,6 +122,36 @@ def test_cut_short_in_every_step_it_goes_on_from_the_last_finished_one(
     assert read_json(told)["title"] == "line: v1 is champion"  # type: ignore[index]
 
 
+def test_measured_is_for_a_server_that_is_started_as_it_was(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class AskedError(Exception):
+        """Ends a step where it asks for its marker."""
+
+    found: list[dict[str, Any]] = []
+
+    def once(work: Path, name: str, inputs: dict[str, Any], *_: Any, **__: Any) -> None:
+        found.append(inputs)
+        raise AskedError
+
+    monkeypatch.setattr(module, "once", once)
+    monkeypatch.setattr(module, "reporting", lambda *_: None)
+    monkeypatch.setattr(module, "rivals", lambda *_: {})
+
+    def asked() -> list[dict[str, Any]]:
+        with pytest.raises(AskedError):
+            module.evaluate.fn("line", home, PLAN, "/d")
+        with pytest.raises(AskedError):
+            module.look.fn("line", RELEASE, home, "release")
+        return found[-2:]
+
+    before = asked()
+    assert not any("serving" in inputs for inputs in before), "what was finished stays finished"
+    monkeypatch.setenv("PACELINE_SERVING__MAX_SLOTS", "3")
+    started = {"serving": {"max_slots": 3, "max_context": 1024}}
+    assert asked() == [inputs | started for inputs in before]
+
+
 def test_a_measurement_that_stays_cut_short_is_an_inconclusive_pair_and_measured_on_later(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,30 @@ def test_a_server_that_died_is_named_with_its_log(
     assert "the server ended by signal 9, its log is" in (found.incomplete or "")
 
 
+def test_samples_of_a_server_that_was_started_otherwise_are_not_taken_for_this_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    line = Pairing(measurement=Measuring(max_tokens=16))
+    with serving(Fake({"candidate": 0.7, "ngram": 0.1}, told={"max_slots": 8})) as fake:
+        there = Endpoint(fake.url, 1, tmp_path / "server.log", lambda: None)
+        monkeypatch.setattr(endpoints, "started", lambda *_, **__: nullcontext(there))
+        with trial_server(tmp_path, dict.fromkeys(ARMS, "none"), tmp_path, line=line) as measure:
+
+            def measured() -> int:
+                before = fake.answered
+                at = tmp_path / "journal.jsonl"
+                measure(ASKED[:2], at, speed_prompts=0, progress=lambda *_: None)
+                return fake.answered - before
+
+            whole = measured()
+            assert measured() == len(ARMS), "all is there, and each arm is greeted"
+            assert not caplog.messages
+            fake.told["max_slots"] = 4
+            assert measured() == whole
+    (told,) = caplog.messages
+    assert "(max_slots 8 and now 4): it is put aside as journal.jsonl.of-" in told
+
+
 def test_half_a_measurement_is_tried_again_not_taken_for_done() -> None:
     whole = report({"candidate": Arm(0.6), "ngram": Arm(0.1)}, seed=1, prompts=20)
     assert complete(whole) is whole

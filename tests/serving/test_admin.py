@@ -16,6 +16,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from evaluation.started_with import TOLD, started_with
 from monitoring import exchanges
 from serving.settings import ServeSettings
 from tests.serving.served import Served, serving
@@ -60,6 +61,14 @@ def labels(served: Served, name: str, **wanted: str) -> dict[str, str]:
 def stored(served: Served, **query: object) -> list[dict[str, Any]]:
     lines = served.client.get("/admin/exchanges", params={k: str(v) for k, v in query.items()})
     return [json.loads(line) for line in lines.text.splitlines()]
+
+
+def test_it_is_told_how_the_server_was_started(operated: Served) -> None:
+    told = started_with(operated.client.get("/admin/pair").json())
+    assert told.keys() == TOLD.keys(), "two measurements are held against each other by it"
+    assert (told["max_slots"], told["max_context"], told["adapters"]) == (2, 300, {})
+    assert (told["dtype"], told["device"]) == ("float32", "cpu")
+    assert told["threads"] >= 1
 
 
 def test_another_drafter_and_k_serve_from_then_on(operated: Served) -> None:
