@@ -71,6 +71,8 @@ def apply(store: Store, pairing: str, entry: Entry) -> str:
             return DONE  # somebody else wrote all of it, and the next entry too
         client.set_registered_model_alias(pairing, CHAMPION, number)
     later = journal.read(store, pairing)[-1]
+    if entry.action == "rollback" and left not in (None, later.version):
+        _unforce(store, pairing, left)
     if later.number != entry.number:  # and came in between: what it wants is said again
         apply(store, pairing, later)
         return DONE
@@ -91,6 +93,15 @@ def _pin(store: Store, pairing: str, entry: Entry) -> None:
             pin(store, pairing, entry.pin, entry.force or "its alias was moved there by hand")
         except NotFoundError:  # the release was deleted by hand; its pairs are still pairs
             return
+
+
+def _unforce(store: Store, pairing: str, left: int | None) -> None:
+    """The reason for which a pair was promoted is none to serve it once it was rolled back: the
+    journal keeps it. Asked for last, so that who comes late takes it from no champion."""
+    pair = pair_or_none(store, pairing, left)
+    if pair is not None and pair.forced:
+        with speaking(store.url, f"noting that {pairing} v{left} was rolled back"):
+            store.client.delete_model_version_tag(pairing, str(left), FORCED)
 
 
 def _stale(store: Store, pairing: str, version: int) -> bool:

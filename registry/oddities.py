@@ -46,11 +46,12 @@ def oddities(
         )
     if number is not None and number in foreign:
         yield f"v{number} carries the alias {CHAMPION} and is no pair: no server will serve it"
-    if champion is not None and not (champion.passed or champion.forced):
+    leaving = last is not None and not last.finished and last.instead_of == number
+    if champion is not None and champion.unfit and not leaving:
+        since = " since" if champion.rolled_back else ""
         yield (
-            f"the champion v{number} has the verdict {champion.verdict or 'none'} and was not "
-            f"forced: servers do not follow it. Promote another, or `paceline promote {number} "
-            "--force REASON`"
+            f"the champion v{number} {champion.unfit} and was not forced{since}: servers do not "
+            f"follow it. Promote another, or `paceline promote {number} --force REASON`"
         )
     known = {release.digest for release in releases}
     if champion is not None and releases and champion.release not in known:

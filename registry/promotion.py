@@ -69,11 +69,11 @@ def promote(
     """Make `version` the champion, if the champion still is `expect` (None: there is none).
 
     `force` is the reason for promoting a pair whose verdict is not PASS, that was rolled back, or
-    that takes users back to an earlier release; it is kept with the pair. What goes back a release
-    pins the pairing to it (see `pinning`); only what is asked for `by_hand` leaves a pinned
-    release. Asked again, or by two at once, it is done once. `NotFoundError` when there is no such
-    version, `StoreError` when MLflow is away or the read-back shows a writer that does not keep the
-    journal.
+    that takes users back to an earlier release; it is kept with the pair until that is rolled back.
+    What goes back a release pins the pairing to it (see `pinning`); only what is asked for
+    `by_hand` leaves a pinned release. Asked again, or by two at once, it is done once.
+    `NotFoundError` when there is no such version, `StoreError` when MLflow is away or the read-back
+    shows a writer that does not keep the journal.
     """
     with store.writing(pairing):
         last = end_last(store, pairing)
@@ -163,8 +163,8 @@ def rollback(
             if not unfit:
                 after = 0 if last is None else last.number
                 at = _stamp(clock)
-                # A server follows no pair without a PASS that nobody gave a reason for.
-                force = "" if chosen.passed or chosen.forced else f"fallen back to: {reason}"
+                # A server follows nothing without a PASS, or left once, that has no reason why.
+                force = f"fallen back to: {reason}" if chosen.unfit else ""
                 back = Entry(
                     "rollback", chosen.version, before.version, after, at, reason, force=force
                 )

@@ -43,13 +43,14 @@ from registry.versions import (
     FORCED,
     PAIR_ID,
     RELEASE,
+    ROLLED_BACK,
     VERDICT,
     PairVersion,
     as_named_now,
     check_name,
     target_name,
+    unfit,
 )
-from speculation.records import Phase
 
 TIMEOUT_SECONDS = 10.0  # of connecting and between two pieces, not of a whole file
 # Of a file. One that drips would else hold whoever waits: there is always a next piece.
@@ -74,11 +75,12 @@ class RemotePair:
     verdict: str
     forced: str  # why it was promoted without a PASS; empty when it was not
     model_id: str
+    rolled_back: str  # why it was taken out of service; empty when it was not
 
     @property
-    def judged(self) -> bool:
-        """Whether it passed, or was forced with a reason; else an alias was moved by hand."""
-        return self.verdict == Phase.PASS or bool(self.forced)
+    def unfit(self) -> str:
+        """Why it is not to be served, since its alias was moved by hand; empty where it is."""
+        return unfit(self.verdict, self.forced, self.rolled_back)
 
 
 def champion(
@@ -117,6 +119,7 @@ def champion(
         verdict=tags.get(VERDICT, ""),
         forced=tags.get(FORCED, ""),
         model_id=source.group(1),
+        rolled_back=tags.get(ROLLED_BACK, ""),
     )
 
 
@@ -132,6 +135,7 @@ def known(url: str, pair: PairVersion) -> RemotePair:
         verdict=pair.verdict,
         forced=pair.forced,
         model_id=pair.model_id,
+        rolled_back=pair.rolled_back,
     )
 
 

@@ -86,6 +86,11 @@ class PairVersion:
         return self.tags.get(ROLLED_BACK, "")
 
     @property
+    def unfit(self) -> str:
+        """Why no server follows it as champion; empty where one does."""
+        return unfit(self.verdict, self.forced, self.rolled_back)
+
+    @property
     def stands_in(self) -> str:
         """Why a release went live with it before its own draft was made; empty for its own."""
         return self.tags.get(STANDS_IN, "")
@@ -147,6 +152,16 @@ class PairingState:
     def to_json(self) -> dict[str, Any]:
         """Plain data for `paceline status --json`."""
         return asdict(self)
+
+
+def unfit(verdict: str, forced: str, rolled_back: str) -> str:
+    """Why a pair with these tags is champion by nobody's decision, if it is: its alias was moved by
+    hand. Empty where it passed and was not left since, or was promoted with a reason."""
+    if forced:
+        return ""
+    if rolled_back:
+        return f"was rolled back ({rolled_back})"
+    return "" if verdict == Phase.PASS else f"has the verdict {verdict or 'none'}"
 
 
 def target_name(pairing: str) -> str:

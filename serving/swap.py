@@ -165,14 +165,14 @@ class Follower:
     async def _consider(self, named: RemotePair) -> None:
         """Swap to the champion unless it is to be left alone."""
         pair, version = named.pair_id, str(named.version)
-        if not named.judged:
-            unjudged = Named(pair, version, "without a verdict")
-            if self._may_try(unjudged):
+        if named.unfit:
+            by_hand = Named(pair, version, named.unfit)
+            if self._may_try(by_hand):
                 error = RefusedChampionError(
-                    "the alias was moved to it by hand, and it has no PASS: judge it, or promote "
-                    "it by force and say why"
+                    f"the alias was moved to it by hand, and it {named.unfit}: promote another, or "
+                    "this one by force and say why"
                 )
-                await self._failed(unjudged, error, Again.ASKED)
+                await self._failed(by_hand, error, Again.ASKED)
             return
         self._reload = False  # once for each time that it was asked for, whatever comes of it
         wanted = Named(pair, version, "registry")

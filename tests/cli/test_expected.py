@@ -12,7 +12,9 @@ from registry.errors import StoreError
 from registry.remote import RemotePair
 from speculation.records import pool
 
-PAIR = RemotePair("http://registry", "docstrings", 3, "p-1", "release", "head", "PASS", "", "m-1")
+PAIR = RemotePair(
+    "http://registry", "docstrings", 3, "p-1", "release", "head", "PASS", "", "m-1", ""
+)
 REPORT = report({"candidate": Arm(0.6)}, seed=0, prompts=24)
 
 

@@ -28,6 +28,7 @@ WRITES = (
     "create_model_version",
     "update_model_version",
     "set_model_version_tag",
+    "delete_model_version_tag",
     "set_registered_model_alias",
     "delete_registered_model_alias",
     "update_registered_model",

@@ -14,7 +14,7 @@ import pytest
 from registry.door import check_answers
 from registry.errors import DigestError, IncompatibleError, ManifestError, NotFoundError, StoreError
 from registry.fingerprint import fingerprint_draft
-from registry.promotion import promote
+from registry.promotion import Outcome, promote, rollback
 from registry.remote import RemotePair, champion, download, report
 from registry.store import Store
 from speculation.records import Phase
@@ -48,7 +48,7 @@ def test_the_champion_is_what_the_store_says_it_is(server: str, served: RemotePa
     )
     assert served.model_id == pair.model_id
     assert served.draft_kind == "head"
-    assert served.judged
+    assert not served.unfit
 
 
 def test_no_pairing_and_no_champion_are_none(server: str, target: Path, tmp_path: Path) -> None:
@@ -246,13 +246,47 @@ def test_an_alias_moved_by_hand_is_seen(server: str, target: Path, tmp_path: Pat
     store.client.set_registered_model_alias("by-hand", "champion", "1")
     unjudged = champion(server, "by-hand")
     assert unjudged is not None
-    assert not unjudged.judged
+    assert unjudged.unfit == "has the verdict FAIL"
     store.client.create_model_version(
         "by-hand", source=f"models:/{pair.model_id}", model_id=pair.model_id
     )
     store.client.set_registered_model_alias("by-hand", "champion", "2")
     with pytest.raises(StoreError, match="by-hand v2 carries the alias champion and is no pair"):
         champion(server, "by-hand")
+
+
+def test_a_pair_that_was_rolled_back_is_not_followed_unless_it_is_forced_again(
+    server: str, target: Path, tmp_path: Path
+) -> None:
+    """Servers, `status` and `promote` say the same of it, however its alias was moved."""
+    store, name = Store(server), "left"
+    for n, kind in enumerate(("ngram", "none")):
+        registered(store, target, tmp_path / str(n), kind, pairing=name)
+
+    def by_hand() -> str:
+        store.client.set_registered_model_alias(name, "champion", "2")
+        found = champion(server, name)
+        assert found is not None
+        return found.unfit
+
+    assert promote(store, name, 1, expect=None).ok
+    assert promote(store, name, 2, expect=1).ok
+    assert rollback(store, name, reason="it was dead").ok
+    assert by_hand() == "was rolled back (it was dead)"
+    told = store.describe(name).warnings
+    assert any("v2 was rolled back (it was dead) and was not forced since" in one for one in told)
+    assert promote(store, name, 2, expect=1).outcome is Outcome.REFUSED
+
+    assert promote(store, name, 2, expect=1, force="mended").ok
+    assert by_hand() == ""
+    assert store.describe(name).warnings == ()
+    # A reason is for one time: it does not outlive the next rollback.
+    assert rollback(store, name, reason="dead again").ok
+    assert by_hand() == "was rolled back (dead again)"
+    # What needs no weights may be gone back to all the same, and then its servers follow.
+    assert promote(store, name, 1, expect=2).ok
+    assert rollback(store, name, to=2, reason="v1 is worse").ok
+    assert by_hand() == ""
 
 
 def test_a_server_that_is_away_is_told_at_once() -> None:

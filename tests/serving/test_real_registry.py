@@ -93,6 +93,7 @@ def test_what_is_promoted_rolled_back_or_moved_by_hand_is_followed_while_request
 ) -> None:
     ngram = registry.add("followed", target_folder, "ngram")
     head = registry.add("followed", target_folder, draft_folder)
+    plain = registry.add("followed", target_folder, "none")
     other = registry.add("followed", other_target, "none")
     promoted(registry, ngram)
     with paceline(tmp_path / "home", registry.url, "followed") as server:
@@ -101,13 +102,13 @@ def test_what_is_promoted_rolled_back_or_moved_by_hand_is_followed_while_request
             server.until_served(promoted(registry, head))  # a swap of the draft alone
             assert rollback(registry.store, "followed", to=ngram.version).ok
             server.until_served(ngram)
-            registry.move_by_hand(head)  # a pair that passed, whoever moved the alias
-            server.until_served(head)
+            registry.move_by_hand(plain)  # a pair that passed, whoever moved the alias
+            server.until_served(plain)
             server.until_served(promoted(registry, other))  # and of the target
         assert clients.faults == []
         served = {(one["pair"], one["release"]) for one in clients.answers}
-        assert served <= {(pair.pair_id, pair.release) for pair in (ngram, head, other)}
-        assert {pair.pair_id for pair in (ngram, head)} <= {pair for pair, _ in served}
+        assert served <= {(pair.pair_id, pair.release) for pair in (ngram, head, plain, other)}
+        assert {pair.pair_id for pair in (ngram, head, plain)} <= {pair for pair, _ in served}
         assert server.failed() == []
         assert server.gauge('paceline_swaps_total{outcome="switched"}') == 5
     assert alarms(tmp_path / "home") == []
@@ -174,22 +175,31 @@ def test_what_was_done_by_hand_in_mlflow_is_named_and_not_served(
     good = promoted(registry, registry.add("by-hand", target_folder, "none"))
     failed = registry.add("by-hand", target_folder, "ngram", phase=Phase.FAIL)
     unjudged = registry.add("by-hand", target_folder, draft_folder, phase=None)
+    dead_draft = toy_draft_folder(target_folder, tmp_path / "dead", seed=9)
+    dead = promoted(registry, registry.add("by-hand", target_folder, dead_draft))
+    assert rollback(registry.store, "by-hand", to=good.version, reason="it was dead").ok
+    moved = {
+        "it has the verdict FAIL": failed,
+        "it has the verdict UNJUDGED": unjudged,
+        "it was rolled back (it was dead)": dead,
+    }
     with paceline(home, registry.url, "by-hand") as server:
         server.until_served(good)
-        for count, pair in enumerate((failed, unjudged), 1):
+        for count, (why, pair) in enumerate(moved.items(), 1):
             registry.move_by_hand(pair)
             server.until(lambda pair=pair: refused(server, pair))  # type: ignore[misc]
-            assert "moved to it by hand, and it has no PASS" in server.failed()[-1]["why"]
+            assert f"moved to it by hand, and {why}" in server.failed()[-1]["why"]
             assert pair.pair_id in alarms(home)[-1].statement
             assert len(alarms(home)) == count
             assert server.ask()["pair"] == good.pair_id
             assert not (home / "serving" / "pairs" / pair.pair_id).exists()
         # Forced, with the reason, it is served.
-        told = promote(
-            registry.store, "by-hand", failed.version, expect=unjudged.version, force="I know"
-        )
-        assert told.ok, told.statement
-        server.until_served(failed)
+        for pair, before in ((dead, dead), (failed, dead)):
+            told = promote(
+                registry.store, "by-hand", pair.version, expect=before.version, force="I know"
+            )
+            assert told.ok, told.statement
+            server.until_served(pair)
 
         # A pair of another pairing, copied with all its tags: of another target.
         theirs = registry.add("anothers", other_target, "none")
