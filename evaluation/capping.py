@@ -82,6 +82,33 @@ def _shares(report: Report, kept: set[str]) -> dict[BlockKey, float]:
     return {key: part[key] / seconds for key, seconds in whole.items() if seconds > 0}
 
 
+def behind(
+    report: Report,
+    *,
+    alone: int,
+    least: int,
+    good: Callable[[frozenset[str]], bool] = lambda ids: True,
+) -> int:
+    """The longest bucket of context length that enough prompts stand behind; 0 where none answered.
+
+    That is the longest that holds `alone` prompts, of which it is judged by itself. Where none does
+    a bucket is taken together with all longer ones, since a draft is no better where contexts are
+    longer: the longest one of which these are `alone` prompts, or `least` where there are fewer
+    than `alone` in all, and of which `good` holds. The shortest is left if none is: the report as a
+    whole stands behind no less.
+    """
+    sizes = buckets(report)
+    if by_itself := [most for most, size in sizes.items() if size >= alone]:
+        return by_itself[-1]
+    lengths = prompt_tokens(report)
+    enough = alone if len(lengths) >= alone else least
+    for most in reversed(sizes):
+        ids = frozenset(prompt for prompt, tokens in lengths.items() if bucket(tokens) >= most)
+        if len(ids) >= enough and good(ids):
+            return most
+    return next(iter(sizes), 0)
+
+
 def good_to(
     report: Report, judged: Callable[[Report], Verdict], *, minimum: int
 ) -> tuple[int, Verdict] | None:

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 
-from evaluation.capping import buckets, good_to, longest, up_to
+from evaluation.capping import behind, buckets, good_to, longest, up_to
 from evaluation.comparable import beside
 from evaluation.completeness import INCUMBENT
 from evaluation.policy import Policy
@@ -21,7 +21,7 @@ from evaluation.report import Report
 from evaluation.rules_acceptance import acceptance
 from evaluation.rules_evidence import evidence
 from evaluation.rules_parity import parity
-from evaluation.rules_slices import RULE, by_slice
+from evaluation.rules_slices import RULE, by_slice, holds
 from evaluation.rules_speed import forgivable, speed
 from evaluation.soundness import misdescribed
 from evaluation.spending import at_look
@@ -47,7 +47,7 @@ def judge(policy: Policy, report: Report, incumbent: Report | None = None) -> Ve
     if verdict.phase is Phase.FAIL:
         verdict = _capped(whole, applied, policy.alpha, verdict)
     elif verdict.phase is Phase.PASS:
-        verdict = replace(verdict, context_measured=_context(whole, applied))
+        verdict = _to_context(whole, applied, verdict)
     return replace(verdict, basis=_basis(policy, applied, report, incumbent))
 
 
@@ -82,10 +82,32 @@ def _forgiven(findings: Sequence[Finding], policy: Policy) -> Iterator[Finding]:
             yield finding
 
 
-def _context(report: Report, policy: Policy) -> int | None:
-    """The longest request of the longest bucket that was judged: what is longer was not."""
-    enough = [most for most, size in buckets(report).items() if size >= policy.slice_minimum]
-    return longest(up_to(report, enough[-1]) if enough else report)
+def _context(report: Report, policy: Policy) -> tuple[int, int | None]:
+    """The bucket of length that enough prompts stand behind, and its longest request: what is
+    longer was met too seldom to say that the draft is any good there."""
+    most = behind(
+        report,
+        alone=policy.slice_minimum,
+        least=policy.minimum_prompts,
+        good=lambda ids: holds(report, policy, ids),
+    )
+    return most, longest(up_to(report, most))
+
+
+def _to_context(report: Report, policy: Policy, verdict: Verdict) -> Verdict:
+    """`verdict`, a PASS, with how far it reaches, and what was asked beyond."""
+    most, context = _context(report, policy)
+    beyond = sum(size for length, size in buckets(report).items() if length > most)
+    if beyond:
+        note = Finding(
+            "context_not_judged",
+            Phase.PASS,
+            f"{beyond} of {len(report.prompts)} prompts are longer than {most} tokens, too few to "
+            f"say how the draft is there: it may serve contexts of up to {context} tokens, and "
+            "beyond them the server decodes without a draft",
+        )
+        verdict = Verdict.of([*verdict.findings, note])
+    return replace(verdict, context_measured=context)
 
 
 def _capped(report: Report, policy: Policy, alpha: float, verdict: Verdict) -> Verdict:
@@ -100,8 +122,8 @@ def _capped(report: Report, policy: Policy, alpha: float, verdict: Verdict) -> V
     )
     if found is None:
         return verdict
+    _, context = _context(up_to(report, found[0]), policy)
     most, good = found
-    context = longest(up_to(report, most))
     beyond = [f for f in verdict.findings if f.phase is Phase.FAIL and f.rule.startswith(CONTEXT)]
     why = "; ".join(finding.statement for finding in beyond)
     if INCUMBENT in report.arms:

@@ -150,6 +150,12 @@ def _later(report: Report, policy: Policy, found: Sliced) -> Iterator[Finding]:
             )
 
 
+def holds(report: Report, policy: Policy, prompts: frozenset[str]) -> bool:
+    """Whether the rule of a slice passes on these prompts together."""
+    places = frozenset((p, t) for p in prompts for t in report.conditions.temperatures)
+    return _one(report, policy, "these", places).phase is Phase.PASS
+
+
 def _one(report: Report, policy: Policy, name: str, members: frozenset[Place]) -> Finding:
     ours = counts(report, CANDIDATE, members)
     if INCUMBENT in report.arms:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,8 @@ def register(
     Raises ValueError where the target's folder is not what was measured any more: a pair is bound
     to the release, and to the adapters, that its figures are of, and to no others.
     """
+    from evaluation.capping import behind, longest, up_to
+    from evaluation.policy import Policy
     from evaluation.report import Report
     from registry.fingerprint import fingerprint, fingerprint_draft
     from registry.manifest import PairManifest
@@ -74,12 +76,16 @@ def register(
                 "release must not be changed in place; put it back, or release what is there now"
             )
     adapters, places = bound(settings, pairing, plan)
-    longest = max(r.prompt_tokens + r.completion_tokens for r in report.requests)
+    context = verdict.context_measured
+    if context is None:  # no length was judged good; a person may serve it, as far as it was met
+        limits = asdict(Policy()) if verdict.basis is None else verdict.basis.limits
+        most = behind(report, alone=limits["slice_minimum"], least=limits["minimum_prompts"])
+        context = longest(up_to(report, most)) or 0
     manifest = PairManifest(
         release=release,
         release_uri=plan["target"],
         draft=fingerprint_draft(draft if draft in WITHOUT_WEIGHTS else files / "draft"),
-        context_measured=verdict.context_measured or longest,
+        context_measured=context,
         making=replace(
             made, parent=plan["parent"], code_version=made.code_version or code_version()
         ),

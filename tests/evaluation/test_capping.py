@@ -7,11 +7,11 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from evaluation.capping import buckets, good_to, up_to
+from evaluation.capping import behind, buckets, good_to, longest, up_to
 from evaluation.gate import judge
 from evaluation.policy import Policy
 from evaluation.report import Report
-from evaluation.simulation import report
+from evaluation.simulation import Arm, report
 from evaluation.telling import sentence
 from speculation.records import Phase, Verdict
 from tests.evaluation.reshaped import at_once_too, with_lengths, without
@@ -96,6 +96,61 @@ def test_one_that_is_good_everywhere_is_good_to_the_longest_bucket_that_was_judg
     assert short.phase is Phase.PASS
     assert short.context_measured is not None
     assert short.context_measured < 512 + 512
+
+
+def of_lengths(*sizes: tuple[int, int], alive: int = 10_000, acceptance: float = 0.75) -> Report:
+    """Prompts of each length, so many each, of which the draft is dead on those above `alive`."""
+    of_each = [tokens for tokens, many in sizes for _ in range(many)]
+    arms = {"candidate": Arm(acceptance), "ngram": Arm(0.15)}
+    measured = with_lengths(report(arms, seed=1, prompts=len(of_each)), lambda n: of_each[n])
+    long = {r.prompt for r in measured.of("none") if r.prompt_tokens > alive}
+    return dead_on(measured, long)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "alive", "most"),
+    [
+        # fewer than slice_minimum in all
+        ([(200, 25), (4_000, 4)], 200, 256),
+        ([(200, 28), (4_000, 1)], 200, 256),
+        ([(200, 12), (400, 12)], 10_000, 256),  # good at both, and nobody can tell
+        ([(200, 2), (400, 22)], 10_000, 512),
+        ([(200, 24)], 10_000, 256),
+        # more, and no bucket has them
+        ([(200, 28), (400, 29), (800, 26), (4_000, 4)], 800, 1_024),
+        ([(200, 29), (400, 26), (800, 7), (2_000, 7), (4_000, 7), (8_000, 7)], 10_000, 512),
+        ([(200, 29), (400, 26), *((800 * 2**n, 7) for n in range(5))], 10_000, 1_024),
+        ([(200, 29), (400, 26), *((800 * 2**n, 7) for n in range(5))], 400, 512),
+        # one that is judged by itself, and a longer one that is not
+        ([(200, 40), (400, 25), (800, 7)], 400, 256),
+    ],
+)
+def test_a_pass_reaches_no_further_than_enough_prompts_stand_behind(
+    sizes: list[tuple[int, int]], alive: int, most: int
+) -> None:
+    measured = of_lengths(*sizes, alive=alive)
+    verdict = judge(Policy(prompts=len(measured.prompts)), measured)
+    assert verdict.phase is Phase.PASS, verdict.sentence
+    assert verdict.context_measured == longest(up_to(measured, most))
+    beyond = sum(size for tokens, size in sizes if tokens > most)
+    told = [f.statement for f in verdict.findings if f.rule == "context_not_judged"]
+    assert [
+        f"{beyond} of {len(measured.prompts)} prompts are longer than {most}" in t for t in told
+    ] == ([True] if beyond else [])
+
+
+def test_a_cap_reaches_no_further_than_enough_prompts_stand_behind() -> None:
+    """Dead on 40 long prompts, and on 4 of between, of which it cannot be told."""
+    measured = of_lengths((200, 60), (800, 4), (4_000, 40), alive=200, acceptance=0.85)
+    verdict = judge(Policy(prompts=104), measured)
+    assert (verdict.phase, finding(verdict, "context_cap").phase) == (Phase.PASS, Phase.PASS)
+    assert verdict.context_measured == longest(up_to(measured, 256))
+
+
+def test_where_nothing_was_answered_no_length_stands() -> None:
+    empty = replace(of_lengths((200, 20)), requests=())
+    assert behind(empty, alone=30, least=20) == 0
+    assert longest(up_to(empty, 0)) is None
 
 
 def test_of_several_at_once_a_report_cut_by_length_keeps_whole_blocks_only() -> None:

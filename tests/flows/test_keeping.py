@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from configuration.settings import Settings
+from evaluation.capping import longest, up_to
 from evaluation.gate import judge
 from evaluation.policy import Policy
 from evaluation.report import Report
 from evaluation.simulation import report
+from evaluation.slicing import prompt_tokens
 from evaluation.summary import rows
 from flows import keeping
 from registry.fingerprint import fingerprint
@@ -21,6 +23,7 @@ from registry.manifest import write_manifest
 from registry.promotion import Outcome, promote
 from registry.schema import prepare_database
 from registry.store import Store
+from serving.arms import RefusedPairError
 from serving.pairs_on_disk import PairsOnDisk
 from speculation.records import Phase, Verdict
 from tests.evaluation.reshaped import with_lengths, without
@@ -38,12 +41,12 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(home=tmp_path)
 
 
-def measured(*, dead_at_long: bool) -> Report:
+def measured(*, dead_at_long: bool, long: int = 60) -> Report:
     """The candidate beside plain decoding and n-gram; a block's prompts have one length."""
     found = without(report(ARMS, seed=1, prompts=120), "incumbent")
-    found = with_lengths(found, lambda n: SHORT if n // 4 % 2 else LONG)
-    long = {r.prompt for r in found.requests if r.prompt_tokens == LONG}
-    return dead_on(found, long) if dead_at_long else found
+    found = with_lengths(found, lambda n: SHORT if n // 4 % 2 or n // 8 * 4 >= long else LONG)
+    dead = {r.prompt for r in found.requests if r.prompt_tokens == LONG}
+    return dead_on(found, dead) if dead_at_long else found
 
 
 def served_context(settings: Settings, found: Report, verdict: Verdict) -> int | None:
@@ -73,10 +76,6 @@ def served_context(settings: Settings, found: Report, verdict: Verdict) -> int |
     return PairsOnDisk(place.parent).check(kept["pair_id"], "1", None).arm.context
 
 
-def longest(found: Report) -> int:
-    return max(r.prompt_tokens + r.completion_tokens for r in found.requests)
-
-
 def test_a_server_drafts_no_further_than_the_verdict_found_the_draft_good(
     settings: Settings,
 ) -> None:
@@ -84,14 +83,20 @@ def test_a_server_drafts_no_further_than_the_verdict_found_the_draft_good(
     verdict = judge(Policy(prompts=120), found)
     assert verdict.phase is Phase.PASS
     assert verdict.context_measured is not None
-    assert verdict.context_measured < LONG < longest(found)
+    assert verdict.context_measured < LONG
     assert served_context(settings, found, verdict) == verdict.context_measured
 
 
-def test_a_verdict_of_no_length_leaves_it_at_the_longest_answer(settings: Settings) -> None:
-    found = measured(dead_at_long=False)
-    verdict = Verdict(Phase.FAIL, ())
-    assert served_context(settings, found, verdict) == longest(found) > LONG
+@pytest.mark.parametrize(("long", "far"), [(60, True), (28, False)])
+def test_a_verdict_of_no_length_leaves_it_at_what_enough_prompts_were_as_long_as(
+    settings: Settings, long: int, *, far: bool
+) -> None:
+    """As a person finds it who promotes what the gate did not pass."""
+    found = measured(dead_at_long=False, long=long)
+    assert sum(p == LONG for p in prompt_tokens(found).values()) == long
+    context = served_context(settings, found, Verdict(Phase.FAIL, ()))
+    assert context == longest(found if far else up_to(found, SHORT))
+    assert (context is not None and context > LONG) is far
 
 
 def test_a_pair_whose_measuring_was_cut_short_is_kept_as_inconclusive_with_the_reason(
@@ -100,7 +105,8 @@ def test_a_pair_whose_measuring_was_cut_short_is_kept_as_inconclusive_with_the_r
     found = replace(measured(dead_at_long=False), incomplete="the server ended by signal 9")
     half = found.requests[: len(found.requests) // 2]
     found = replace(found, requests=half, blocks=())
-    served_context(settings, found, judge(Policy(prompts=120), found))
+    with pytest.raises(RefusedPairError, match="judged at no length at all"):
+        served_context(settings, found, judge(Policy(prompts=120), found))
     store = Store(settings.registry_url)
     (pair,) = store.pairs("line")
     assert (pair.verdict, pair.ended_early) == ("INCONCLUSIVE", "the server ended by signal 9")
