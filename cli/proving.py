@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from evaluation.proof import Proof, Tally
 
 DECIDED = (Phase.PASS, Phase.FAIL)
+WIDTH = 100  # characters of a line of text
 HEADING = 11  # characters of a column's heading, in as many lines as it takes
 
 
@@ -59,7 +60,8 @@ def false_verdicts(found: Proof) -> list[str]:
             bound = each.truth.bound(each.runs, found.policy.alpha)
             wrong = [each.wrong(rule) for rule in rules]
             cells = [f"{count}{'!' if count > bound else ' '}" for count in wrong]
-            rows.append([_wrong(each), f"{bound} of {each.runs}", *cells])
+            most = "open" if each.truth.known else f"{bound} of {each.runs}"
+            rows.append([_wrong(each), most, *cells])
     return [
         f"False verdicts, each report of {_prompts()} prompts; ! is more than chance gives a rule "
         f"that errs at {found.policy.alpha:g}",
@@ -95,12 +97,27 @@ def power(found: Proof) -> list[str]:
 def conclusion(found: Proof) -> list[str]:
     """What the tables come to."""
     if found.faults:
-        return ["The proof fails:", *(f"  {fault}" for fault in found.faults)]
+        return ["The proof fails:", *(f"  {fault}" for fault in found.faults), *left_open(found)]
     caught = ", ".join(f"{rule} {len(found.caught(rule))}" for rule in found.rivals)
     return [
         "The gate keeps every bound. Of the cases with true figures rules that others use break:",
         f"{caught}.",
+        *left_open(found),
     ]
+
+
+def left_open(found: Proof) -> list[str]:
+    """What no bound holds, so that nobody takes the proof for one of it."""
+    lines = []
+    for each in found.open:
+        worse, passed = -each.truth.difference, each.wrong(found.shipped[0])
+        lines += textwrap.wrap(
+            f"Known and open: {each.truth.name}: a draft worse by {worse:.2f}, of which the server "
+            f"says that all it drafted was kept, passed {passed} of {each.runs}. Acceptance is the "
+            "server's own word: trust reports of endpoints that you run.",
+            WIDTH,
+        )
+    return lines
 
 
 def record(found: Proof) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Reports in which figures are missing, are no numbers, or cannot be: none of them may ever pass.
+"""Reports in which figures are missing, are no numbers, or cannot be: none of them may ever pass,
+but for those lies that nothing contradicts (OPEN), which are shown because they do.
 
 Each takes a good report of a good candidate and spoils it in one way. Measuring refuses most of
 them; a report may come from anywhere, so the gate is asked all the same.
@@ -15,6 +16,7 @@ from evaluation.report import Report, RequestFigures
 from evaluation.simulation import upto
 from speculation.records import Counts
 
+DRAFTED = 4  # tokens a round, of reports that are drawn
 NOT_A_NUMBER = cast(int, math.nan)  # JSON as Python reads it may hold one where a count belongs
 
 
@@ -65,9 +67,9 @@ def fewer_judged(report: Report) -> Report:
     return _each(report, left_out)
 
 
-def consistently(report: Report) -> Report:
+def longer_answers(report: Report) -> Report:
     """Every round has all its tokens accepted, and the usage has as many tokens as that makes: no
-    count contradicts another, and texts and seconds are what they were."""
+    count contradicts another, and texts and seconds are what they were. The texts give it away."""
 
     def lied(request: RequestFigures) -> RequestFigures:
         if request.arm != "candidate":
@@ -81,6 +83,19 @@ def consistently(report: Report) -> Report:
     return replace(report, requests=tuple(map(lied, report.requests)))
 
 
+def keeping_lengths(report: Report) -> Report:
+    """Fewer rounds than there were, all they drafted accepted, and each answer as long as it is:
+    nothing contradicts it, and the gate believes it. Acceptance is the server's own word."""
+    return _each(report, all_accepted)
+
+
+def all_accepted(counts: Counts) -> Counts:
+    """As many tokens, made by a prefill and rounds of which no token was rejected."""
+    rounds, rest = divmod(counts.emitted - 1, DRAFTED + 1)
+    every = (rounds,) * DRAFTED
+    return Counts(rounds, 1 + rest, rounds * DRAFTED, counts.emitted, every, every)
+
+
 FAULTY: Mapping[str, Callable[[Report], Report]] = {
     "no data": no_data,
     "one prompt": one_prompt,
@@ -89,8 +104,10 @@ FAULTY: Mapping[str, Callable[[Report], Report]] = {
     "none drafted": none_drafted,
     "lies: accepted": more_accepted,
     "lies: judged": fewer_judged,
-    "lies: consistently": consistently,
+    "lies: longer answers": longer_answers,
 }
+# What no rule can tell by the figures alone: shown beside the others, and held to no bound.
+OPEN: Mapping[str, Callable[[Report], Report]] = {"lies: keeping lengths": keeping_lengths}
 
 
 def _each(report: Report, spoil: Callable[[Counts], Counts]) -> Report:

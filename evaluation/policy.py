@@ -28,7 +28,7 @@ class Policy:
 
     # How much is measured.
     prompts: int = 256  # per arm; a ROUGE-L margin of 0.01 needs 215 at a spread of 0.05
-    minimum_prompts: int = 20  # below it no statistic of this gate has its stated error rate
+    minimum_prompts: int = 20  # of 19 what befalls one in seven may be in none: (6/7)^19 > 0.05
     alpha: float = 0.05  # chance of a wrong PASS, and of a wrong FAIL, of each rule
 
     # Whose training is not on record may have learned from the prompts that judge it.

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from evaluation.faulty import all_accepted
 from evaluation.gate import judge
 from evaluation.parity import Parity
 from evaluation.policy import Policy
 from evaluation.report import PairFacts, Report
-from evaluation.simulation import Arm, arm_with, report
+from evaluation.simulation import Arm, arm_with, report, upto
 from evaluation.started_with import TOLD
 from speculation.records import Counts, Finding, Phase, Verdict
 from tests.evaluation.reshaped import changed, without
@@ -96,6 +97,10 @@ def test_a_gain_that_noise_could_explain_is_inconclusive_and_says_how_many_more(
 
 
 def nothing(measured: Report) -> Report:
+    return upto(measured, 0)
+
+
+def fewer_than_it_says(measured: Report) -> Report:
     return replace(measured, prompts=(), requests=())
 
 
@@ -108,8 +113,12 @@ def not_a_number(measured: Report) -> Report:
 
 
 def never_drafted(measured: Report) -> Report:
-    idle = Counts(plain_forwards=64, emitted=64)
-    return changed(measured, "candidate", lambda r: replace(r, counts=idle, completion_tokens=64))
+    """Its texts are what they were, so that no length gives it away."""
+
+    def idle(counts: Counts) -> Counts:
+        return Counts(plain_forwards=counts.emitted, emitted=counts.emitted)
+
+    return changed(measured, "candidate", lambda r: replace(r, counts=idle(r.counts)))
 
 
 def counts_are_no_numbers(measured: Report) -> Report:
@@ -216,49 +225,68 @@ def an_answer_is_there_twice(measured: Report) -> Report:
 
 
 def plain_drafts(measured: Report) -> Report:
-    drafts = next(r.counts for r in measured.requests if r.arm == "candidate")
-    return changed(
-        measured, "none", lambda r: replace(r, counts=drafts, completion_tokens=drafts.emitted)
-    )
+    """What answers in its name drafts, and its texts are as long as they were."""
+    return changed(measured, "none", lambda r: replace(r, counts=all_accepted(r.counts)))
 
 
 def no_speed_runs(measured: Report) -> Report:
+    acceptance = tuple(r for r in measured.requests if r.run != "speed")
+    return replace(measured, requests=acceptance, blocks=())
+
+
+def speed_blocks_of_nobody(measured: Report) -> Report:
     return replace(measured, requests=tuple(r for r in measured.requests if r.run != "speed"))
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        nothing,
-        one_prompt,
-        not_a_number,
-        counts_are_no_numbers,
-        rouge_is_not_a_number,
-        a_prompt_has_two_lengths,
-        a_block_took_no_time,
-        the_first_token_came_after_the_last,
-        many_requests_failed,
-        it_ended_early,
-        nobody_compared_tokens,
-        it_learned_from_them,
-        never_drafted,
-        accepts_more_than_it_judged,
-        emits_more_than_it_can,
-        an_answer_is_missing,
-        an_answer_is_there_twice,
-        plain_drafts,
-        no_speed_runs,
-        lambda measured: without(measured, "none"),
-        lambda measured: without(measured, "ngram"),
-        lambda measured: without(measured, "candidate"),
-    ],
-)
+UNTRUSTED: list[tuple[Callable[[Report], Report], str, str]] = [
+    (nothing, "measured", "0 prompts were measured and no statistic can be trusted below 20"),
+    (fewer_than_it_says, "measured", "speak of 64 prompts and it lists 0"),
+    (one_prompt, "measured", "1 prompt was measured and no statistic"),
+    (not_a_number, "measured", "none reports what cannot be of prompt 'p0': times of (nan"),
+    (counts_are_no_numbers, "measured", "counts that are no whole numbers"),
+    (rouge_is_not_a_number, "measured", "ROUGE-L of (None, nan)"),
+    (a_prompt_has_two_lengths, "measured", "200 tokens in one answer's usage and 201 in another's"),
+    (a_block_took_no_time, "measured", "a block of candidate took 0.0 seconds"),
+    (the_first_token_came_after_the_last, "measured", "a first token after 1000.0 seconds of 0.7"),
+    (many_requests_failed, "measured", "2 requests of candidate failed beside 92"),
+    (it_ended_early, "measured", "measuring ended early: http://x is gone"),
+    (nobody_compared_tokens, "compatible", "nobody compared the draft's tokens"),
+    (it_learned_from_them, "prompts_apart", "1 of 64 prompts are among those a draft learned from"),
+    (never_drafted, "measured", "not one token of the candidate was judged"),
+    (accepts_more_than_it_judged, "measured", "more accepted (32, 32, 32, 32) than judged (32, 2"),
+    (emits_more_than_it_can, "measured", "500 emitted by 44 accepted and 33 forwards"),
+    (an_answer_is_missing, "measured", "candidate answered 63 of 64 prompts, 63 times"),
+    (an_answer_is_there_twice, "measured", "candidate answered 64 of 64 prompts, 65 times"),
+    (plain_drafts, "measured", "the arm for plain decoding drafted tokens"),
+    (no_speed_runs, "speed_over_plain", "what was measured does not tell"),
+    (speed_blocks_of_nobody, "measured", "at 1 at once has no requests"),
+    (lambda measured: without(measured, "none"), "measured", "'none' was not measured"),
+    (lambda measured: without(measured, "ngram"), "measured", "'ngram' was not measured"),
+    (lambda measured: without(measured, "candidate"), "measured", "'candidate' was not measured"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "rule", "why"), UNTRUSTED)
 def test_data_that_cannot_be_trusted_is_inconclusive_and_says_why(
-    spoil: Callable[[Report], Report],
+    spoil: Callable[[Report], Report], rule: str, why: str
 ) -> None:
     verdict = judge(POLICY, spoil(report(ARMS, seed=1)))
     assert verdict.phase is Phase.INCONCLUSIVE
+    assert why in finding(verdict, rule).statement
+    assert finding(verdict, rule).phase is Phase.INCONCLUSIVE
     assert len(verdict.sentence) > 40
+
+
+def test_a_draft_that_does_not_fit_the_target_fails_and_no_other_rule_is_asked() -> None:
+    """Its acceptance is that of chance, or of what somebody patched: neither means anything."""
+    facts = PairFacts(("token 7 is ' the' in the draft and ' a' in the target",))
+    verdict = judge(POLICY, replace(report(ARMS, seed=1), facts=facts))
+    assert verdict.phase is Phase.FAIL
+    assert [f.rule for f in verdict.findings] == ["measured", "compatible", "prompts_apart"]
+    found = finding(verdict, "compatible")
+    assert found.phase is Phase.FAIL
+    assert "token 7 is ' the' in the draft" in found.statement
+    assert verdict.context_measured is None
 
 
 def phases(candidate: Arm, incumbent: Arm, runs: int, *, draft_len: int = 4) -> list[Phase]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from cli.proving import conclusion, false_verdicts, left_open
 from evaluation.faulty import FAULTY
+from evaluation.gate import judge
 from evaluation.policy import Policy
 from evaluation.proof import (
     PROMPTS,
@@ -49,6 +53,20 @@ def test_nothing_that_is_no_figure_ever_passes(short: Proof) -> None:
     for each in faulty:
         for rule in SHIPPED:
             assert each.verdicts[rule][Phase.PASS] == 0, each.truth
+
+
+def test_a_lie_that_nothing_contradicts_is_known_to_pass_and_said(short: Proof) -> None:
+    """Should a rule ever see it, it belongs among what never passes."""
+    (each,) = short.open
+    assert {rule: each.wrong(rule) for rule in SHIPPED} == dict.fromkeys(SHIPPED, each.runs)
+    said = left_open(short)
+    assert conclusion(short)[-len(said) :] == said
+    assert "worse by 0.10, of which the server says" in " ".join(said)
+    assert f"was kept, passed {each.runs} of {each.runs}." in " ".join(said)
+    row = next(line for line in false_verdicts(short) if line.startswith("lies: keeping lengths"))
+    assert row.split()[4] == "open"
+    honest = replace(each.truth, faulty=None)
+    assert judge(short.policy, drawn(honest, 0)).phase is Phase.FAIL
 
 
 @pytest.mark.slow

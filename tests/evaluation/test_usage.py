@@ -38,7 +38,7 @@ def test_one_that_lies_so_that_no_count_contradicts_another_is_caught_by_the_tex
     bad: Report,
 ) -> None:
     assert judge(POLICY, bad).phase is Phase.FAIL
-    lied = FAULTY["lies: consistently"](bad)
+    lied = FAULTY["lies: longer answers"](bad)
     for request in lied.of("candidate"):
         assert inconsistency(request.counts, request.completion_tokens, 4) is None
     verdict = judge(POLICY, lied)
