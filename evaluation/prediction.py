@@ -48,11 +48,6 @@ class Prediction:
     prefill_share: float  # p, of plain decoding's seconds on the server
     end_to_end_speedup: float  # predicted, by Amdahl
 
-    @property
-    def error(self) -> float:
-        """Predicted over measured, less 1."""
-        return self.decode_speedup / self.measured_decode_speedup - 1
-
 
 def predict(report: Report, arm: str, concurrency: int) -> Prediction | None:
     """The prediction for `arm`, or None where there is nothing to predict it from: no draft, no

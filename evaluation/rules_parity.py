@@ -72,7 +72,7 @@ def _at(report: Report, policy: Policy, temperature: float) -> Iterator[Finding]
             f"{policy.parity_gap:g} may be rounding)",
         )
         found = held(found, compared, plain_again(report, temperature), policy)
-        yield found if found.phase is Phase.PASS else _add_one(found, report, temperature)
+        yield found if found.phase is Phase.PASS else _add_one(found, report)
         return
     leaves = _leaving(apart, n)
     for found in (
@@ -134,9 +134,7 @@ def _against_plain(
         f"{signed(interval)}, and may be {policy.rouge_l_margin:g} lower at most"
     )
     found = above(rule, told, interval, -policy.rouge_l_margin, policy)
-    if temperature > 0:
-        return found
-    return held(_add_one(found, report, temperature), compared, others, policy)
+    return held(_add_one(found, report), compared, others, policy)
 
 
 def _against_references(
@@ -187,9 +185,9 @@ def _blamed(finding: Finding) -> Finding:
     return replace(finding, statement=said)
 
 
-def _add_one(finding: Finding, report: Report, temperature: float) -> Finding:
+def _add_one(finding: Finding, report: Report) -> Finding:
     """How to get the baseline of greedy texts, where the loads that were measured have none."""
-    if temperature > 0 or 1 in report.conditions.speed_concurrencies:
+    if 1 in report.conditions.speed_concurrencies:
         return finding
     return replace(finding, statement=f"{finding.statement}{ALONE}")
 

@@ -6,9 +6,9 @@ temperature); requests of any arm and run fall into it by these two. Knows figur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 
-from evaluation.report import Report, RequestFigures
+from evaluation.report import Report
 
 Place = tuple[str, float]  # a prompt's id and a temperature
 SHORTEST = 256  # tokens: the first bucket of context length; each further one is twice as long
@@ -79,11 +79,6 @@ def _by_kind(
         ordered = sorted(sets, key=lambda v: v if isinstance(v, int | float) else 0)
         found[kind] = {value: frozenset(sets[value]) for value in ordered}
     return found
-
-
-def within(requests: Iterable[RequestFigures], places: frozenset[Place]) -> list[RequestFigures]:
-    """Those of `requests` that fall into a slice."""
-    return [r for r in requests if (r.prompt, r.temperature) in places]
 
 
 def prompt_tokens(report: Report) -> dict[str, int]:
