@@ -42,7 +42,7 @@ def test_a_pairs_life_from_registration_to_rollback(
     assert promote(store, "life", 2, expect=1).ok
     now = champion(any_server, "life")
     assert now is not None
-    assert (now.version, now.judged) == (2, True)
+    assert (now.version, now.unfit) == (2, "")
     assert (download(now, tmp_path / "served") / "draft" / "model.safetensors").is_file()
     assert rollback(store, "life", reason="dead draft").ok
     state = store.describe("life")

@@ -171,7 +171,8 @@ def test_a_target_released_again_requantised_is_unverified_measured_and_blocked(
         registered_arm(on_disk(target), manifest, place)
     assert not trial_arms(on_disk(target), {"candidate": str(place)})["candidate"].verified
 
-    # Measured on the new release the old draft has lost what it gained, and the gate says so.
+    # Measured on the new release the old draft has lost what it gained, and the gate says so. Here
+    # that report is made up; tests/flows/test_requantised.py has a real server measure it.
     lost = report({"candidate": Arm(0.12), "ngram": Arm(0.15)}, seed=1)
     verdict = judge(Policy(prompts=64), lost)
     assert verdict.phase is Phase.FAIL
