@@ -119,9 +119,10 @@ class Store:
 
         Idempotent by pair and report: the same pair with the same report is the version that
         exists; measured again, it is a new version. `IncompatibleError` when the draft in `files`
-        is not the manifest's, or cannot draft for the target at the manifest's `release_uri`.
+        is not the manifest's, or cannot draft for the target at the manifest's `release_uri`; where
+        that is no folder of this host nobody can tell, and the version's page says so.
         """
-        upload.check(manifest, files)
+        notes = upload.check(manifest, files)
         uri = self._place(pairing, manifest.release_uri, manifest.release)
         with self.writing(pairing):
             release = self._register_release(pairing, uri, manifest.release)
@@ -140,6 +141,7 @@ class Store:
                     judged_against=judged_against,
                     ended_early=str(report.get("incomplete") or ""),
                     lineage=lineage_markdown(self, pairing),
+                    notes=notes,
                 )
                 with speaking(self.url, f"registering {manifest.pair_id}"):
                     self.create_model(pairing)

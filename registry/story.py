@@ -30,6 +30,7 @@ LIMIT = 5_000
 STANDING_LIMIT = 500  # of them, for what became of a pair
 WHY_LIMIT = 900
 RECIPE_LIMIT = 400
+FIT_LIMIT = 400
 RELEASES = (  # the page of a pairing's releases
     "The releases of the target of [{pairing}](#/models/{pairing}), one a version: what each is, "
     "by digest, and where its weights live; nothing of them is copied here. The alias `pinned`, "
@@ -60,6 +61,7 @@ class RunFiles:
     experiment: str
     run_id: str
     names: tuple[str, ...]  # e.g. "report/report.html"
+    curves: str = ""  # the run that has the curves of a draft that was kept; empty where it is this
 
     def shown(self) -> list[str]:
         """Markdown: the pictures, then links to everything."""
@@ -98,10 +100,18 @@ def pair_story(
     release: ReleaseVersion,
     relatives: Relatives,
     files: RunFiles,
+    notes: Sequence[str] = (),  # of how the draft fits the target
 ) -> list[str]:
     """The page of one pair, in parts, the most telling first: the verdict in a sentence, why it was
     made, what it is, pictures, how it did, what the gate found."""
-    facts = [[f"**{name}**", said] for name, said in _facts(manifest, release, relatives) if said]
+    told = [
+        *_facts(manifest, release, relatives),
+        ("fit", _cut(plain("; ".join(notes)), FIT_LIMIT)),
+    ]
+    if files.curves:
+        run = f"#/experiments/{files.experiment}/runs/{files.curves}"
+        told.append(("curves", f"none of its own: [of the run that trained its draft]({run})"))
+    facts = [[f"**{name}**", said] for name, said in told if said]
     parts = [plain(verdict.headline) if verdict else "Not judged.", _cut(why.strip(), WHY_LIMIT)]
     parts += [table(["", ""], facts), *files.shown()]
     if rows:

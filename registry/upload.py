@@ -68,6 +68,8 @@ DATASET_DIGEST = 36  # characters that MLflow keeps of one
 TAG_CHARACTERS = 500  # of a reason: MLflow keeps a few thousand, people read a line
 PARAM_CHARACTERS = 500  # a recipe's value beyond it is no setting
 VERDICT_FILE = "report/verdict.json"
+CURVES_FILE = "training/curves.json"
+CURVES = "paceline.curves"  # on a run: the run that has its draft's curves, where it is another
 DATA_SHOWN = ("report.json", "verdict.json")  # of the JSON beside the pages: linked as they are
 SHOWN_FOLDERS = ("report", "training")  # also put on the run, whose page shows pictures
 
@@ -88,10 +90,12 @@ class Material:
     judged_against: int | None = None  # the version that was champion then; 0: none was
     lineage: str = ""  # Markdown of the picture of all pairs
     ended_early: str = ""  # why measuring was cut short
+    notes: Sequence[str] = ()  # of `check`
 
 
-def check(manifest: PairManifest, files: Path) -> None:
-    """`IncompatibleError` when manifest, files and target do not belong together."""
+def check(manifest: PairManifest, files: Path) -> tuple[str, ...]:
+    """`IncompatibleError` when manifest, files and target do not belong together; what else people
+    are to know, and what could not be compared here."""
     kind = manifest.draft.kind
     if kind in WITHOUT_WEIGHTS:
         if (files / "draft").exists():
@@ -100,11 +104,18 @@ def check(manifest: PairManifest, files: Path) -> None:
     else:
         draft = files / "draft"
     reasons = list(fits_draft(manifest, fingerprint_draft(draft)).reasons)
-    target = Path(manifest.release_uri)
+    target, notes = Path(manifest.release_uri), tuple[str, ...]()
     if target.is_dir():
-        reasons += compare(target, draft).reasons
+        answer = compare(target, draft)
+        reasons, notes = [*reasons, *answer.reasons], answer.notes
+    elif kind not in WITHOUT_WEIGHTS:
+        notes = (
+            "its tokens and shapes were not compared with the target's when it was registered: "
+            f"{manifest.release_uri} is no folder of that host. Servers compare them at each load",
+        )
     if reasons:
         raise IncompatibleError(f"{manifest.pair_id} cannot be registered: " + "; ".join(reasons))
+    return notes
 
 
 def rows_of(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -160,6 +171,9 @@ def store_pair(client: MlflowClient, url: str, material: Material) -> int:
     tags |= {ADAPTERS: adapter_set(manifest.adapters)} if manifest.adapters else {}
     run = _run(client, experiment, tags, manifest)
     run_id = run.info.run_id
+    curves = _curves_elsewhere(client, material)
+    if curves:
+        client.set_tag(run_id, CURVES, curves)
     model = _model(client, experiment, tags, name="pair", kind="pair", run_id=run_id)
     if str(model.status) != "READY":
         client.log_model_artifacts(model.model_id, str(material.files))
@@ -172,7 +186,8 @@ def store_pair(client: MlflowClient, url: str, material: Material) -> int:
         rows=material.rows,
         release=material.release,
         relatives=material.relatives,
-        files=RunFiles(experiment, run_id, _pictures(material.files)),
+        files=RunFiles(experiment, run_id, _pictures(material.files), curves),
+        notes=material.notes,
     )
     parts += [material.lineage] if material.lineage else []
     whole = f"#/experiments/{experiment}/runs/{run_id}/artifacts/{PAGE_FILE}"
@@ -297,7 +312,7 @@ def _log_run(
     ]
     curves = [
         Metric(f"train/{name}", value, stamp, step)
-        for step, name, value in _curves(material.files / "training" / "curves.json")
+        for step, name, value in _curves(material.files / CURVES_FILE)
     ]
     client.log_batch(run_id, metrics=figures, params=params)
     for start in range(0, len(curves), 500):  # MLflow takes 1,000 a call
@@ -323,6 +338,20 @@ def _log_run(
     for folder in SHOWN_FOLDERS:
         if (material.files / folder).is_dir():
             client.log_artifacts(run_id, str(material.files / folder), folder)
+
+
+def _curves_elsewhere(client: MlflowClient, material: Material) -> str:
+    """The run that has the curves of a draft without its own: that of the pair which it was kept
+    from, or which that one was kept from. Empty where nobody has any."""
+    parent, kind = material.relatives.parent, material.manifest.draft.kind
+    if kind in WITHOUT_WEIGHTS or (material.files / CURVES_FILE).is_file():
+        return ""
+    if parent is None or not parent.run_id:
+        return ""
+    told = client.get_run(parent.run_id).data
+    if any(name.startswith("train/") for name in told.metrics):
+        return parent.run_id
+    return str(told.tags.get(CURVES, ""))
 
 
 def _curves(path: Path) -> Iterator[tuple[int, str, float]]:

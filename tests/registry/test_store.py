@@ -200,6 +200,45 @@ def test_a_pair_is_linked_to_its_data_its_parent_its_environment_and_where_its_t
     assert environment["distributions"]["mlflow"]
 
 
+def test_a_draft_that_is_kept_for_a_new_release_links_the_curves_of_its_training(
+    store: Store, target: Path, tmp_path: Path
+) -> None:
+    """And so does one that is kept from that."""
+    trained = registered(store, target, tmp_path / "trained")
+    before = trained
+    for seed in (2, 3):
+        files = shutil.copytree(tmp_path / "trained", tmp_path / str(seed))
+        shutil.rmtree(files / "training")
+        manifest = manifest_of(tiny.target(tmp_path / f"target-{seed}", seed=seed), files, "head")
+        making = replace(manifest.making, parent=before.pair_id)
+        kept = store.register_pair(
+            "docstrings", replace(manifest, making=making), files, report={}, verdict=None
+        )
+        page = store.client.get_model_version("docstrings", str(kept.version)).description or ""
+        assert f"[of the run that trained its draft](#/experiments/1/runs/{trained.run_id})" in page
+        before = kept
+    page = store.client.get_model_version("docstrings", "1").description or ""
+    assert "none of its own" not in page
+
+
+def test_what_registering_could_not_compare_is_said_on_the_page(
+    store: Store, target: Path, tmp_path: Path
+) -> None:
+    """Two exchanged tokens of a head without tokens would not be seen: nobody is to think so."""
+    for number, (uri, said) in enumerate(
+        {
+            str(target): "the head carries no tokenizer.json",
+            "s3://models/target": "s3://models/target is no folder of that host",
+        }.items(),
+        1,
+    ):
+        files = pair_files(tmp_path / str(number), "head", seed=number)
+        manifest = replace(manifest_of(target, files, "head"), release_uri=uri)
+        store.register_pair("docstrings", manifest, files, report={}, verdict=None)
+        page = store.client.get_model_version("docstrings", str(number)).description or ""
+        assert said in page
+
+
 def test_a_pair_is_registered_once_and_measured_again_it_is_a_new_version(
     store: Store, target: Path, tmp_path: Path
 ) -> None:
