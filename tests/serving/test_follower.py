@@ -197,8 +197,15 @@ def test_a_start_does_not_wait_for_the_registry(
     lived(tmp_path, registry, again)
 
 
-def test_a_pair_that_was_never_judged_is_seen_named_and_not_served(
-    registry: StandIn, target_folder: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"verdict": "FAIL"}, "it has the verdict FAIL"),
+        ({"rolled_back": "it was dead"}, "it was rolled back (it was dead)"),
+    ],
+)
+def test_a_pair_that_did_not_pass_or_was_left_is_seen_named_and_not_served(
+    registry: StandIn, target_folder: Path, tmp_path: Path, told: dict[str, str], said: str
 ) -> None:
     first, second = (registry.register(target_folder, kind) for kind in ("none", "ngram"))
 
@@ -206,13 +213,13 @@ def test_a_pair_that_was_never_judged_is_seen_named_and_not_served(
         old = registry.promote(first)
         assert await scene.look() == old
         new = registry.promote(second)
-        scene.forced = {"verdict": "FAIL"}
+        scene.forced = told
         for _ in range(3):
             assert await scene.look(after_seconds=10_000) == old
         assert len(scene.failed) == len(scene.alarms) == 1
-        assert "no PASS" in scene.alarms[0].statement
+        assert said in scene.alarms[0].statement
         assert registry.downloads == [f"{registry.place(first).name}/pair.json"]
-        scene.forced = {"verdict": "FAIL", "forced": "the incumbent is broken"}
+        scene.forced = {**told, "forced": "the incumbent is broken"}
         assert await scene.look() == new
 
     lived(tmp_path, registry, life)
