@@ -30,7 +30,7 @@ test: check
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-slow: .venv/.model
-	$(BIN)/python -m pytest -m "slow and not soak" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow and not soak" $(ARGS)
 
 soak: .venv/.model
 	$(BIN)/python -m pytest -m soak -rP $(ARGS)
