@@ -147,12 +147,12 @@ def test_an_endpoint_that_is_gone_is_no_fault_of_the_requests_that_another_answe
 def test_what_a_living_endpoint_failed_stays_counted_when_it_is_gone_later(
     concurrency: int, tmp_path: Path
 ) -> None:
-    fake = Fake(KNOWS, fail_every=10)
+    fake = Fake(KNOWS, rounding=False, fail_every=10)
     with serving(fake):
         end = at(120, lambda: setattr(fake, "refuse_after", 0))  # two calls an answer
         cut = measured(fake, tmp_path, concurrency=concurrency, progress=end)
     assert cut.incomplete is not None
-    with serving(Fake(KNOWS)) as well:
+    with serving(Fake(KNOWS, rounding=False)) as well:
         report = reported(measured(well, tmp_path, concurrency=concurrency))
     assert 5 <= sum(report.errors.values()) <= 7  # a tenth of what was asked before the end
     verdict = judge(POLICY, report)
