@@ -263,9 +263,9 @@ def test_a_target_that_is_released_anew_in_its_place_is_not_served_by_the_old_pa
         usage = server.until_served(live.champion)
         assert usage["release"] == fingerprint(place).digest == live.champion.release
         assert usage["drafter"] == "ngram"
-        # The old pair is of the release that was: its alias moved by hand brings it to no user.
+        # The old pair was left, and is of the release that was: moved by hand it reaches no user.
         registry.move_by_hand(first)
-        until_refused(server, first, "weights changed")
+        until_refused(server, first, "it was rolled back (it is dead)")
         assert server.ask()["pair"] == live.champion.pair_id
         # The new release's own draft follows as a swap of the draft alone.
         registry.move_by_hand(live.champion)
