@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from cli.bench_loop import CONFIGURATION
 from cli.demo_tiny import order, toy_prompts, write_toy
 from cli.stack import Stack
 from configuration.prompts import write_prompts
@@ -35,29 +36,6 @@ MOMENTS = (
     *("settle:before", "settle:after"),
 )
 BY_A_WORKER = ("regenerate:inside", "distil:before", "evaluate:before", "version:after")
-CONFIGURATION = """
-[pairings.toy]
-target = "{target}"
-[pairings.toy.recipe]
-responses = 96
-max_tokens = 24
-draft_vocab = 256
-epochs = 6
-learning_rate = 0.003
-[pairings.toy.measurement]
-max_tokens = 16
-[pairings.toy.policy]
-prompts = 20
-acceptance_floor = 0.0
-forwards_over_ngram = 9.0
-must_gain = []
-speed_over_plain = 0.01
-speed_elsewhere = 0.01
-first_token_over_plain = 99.0
-first_token_seconds = 9.0
-p95_over_plain = 99.0
-rouge_l_margin = 0.5
-"""
 
 
 def environ_of(stack: Stack, moment: str, flag: Path) -> dict[str, str]:
