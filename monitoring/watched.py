@@ -26,11 +26,10 @@ from monitoring.paying import (
 )
 from monitoring.series import Point
 from monitoring.windows import Served, acceptance, mean_interval, standardised, summarise
-from speculation.records import Exchange, Interval
+from speculation.records import WITHOUT_WEIGHTS, Exchange, Interval
 
 WINDOW = 100  # requests in a point of the series
 KEPT = 200  # requests kept, for the estimate an alarm carries
-WEIGHTLESS = ("ngram", "none")  # no weights to break: not dead before they ever lived
 NEW_CELL = 50  # requests of a kind not seen before, until they are compared with their like
 LOOKS = 30  # at how full the server is
 
@@ -201,7 +200,7 @@ class Watched:
             at=served.at,
             floor=None if self.baseline is None else self.baseline.floor,
             rejected_off=rejected,
-            may_be_dead=self.baseline is not None or self.drafter not in WEIGHTLESS,
+            may_be_dead=self.baseline is not None or self.drafter not in WITHOUT_WEIGHTS,
         )
         self.mixture.update(served, deviates, self.baseline, dead=dead)
         if self.baseline is not None:

@@ -16,8 +16,7 @@ from registry.errors import ManifestError
 from registry.fingerprint import Draft, Release, fingerprint_draft
 from registry.manifest import FILE, PairManifest, pair_id, read_manifest
 from registry.stamps import Stamp
-
-WEIGHTLESS = ("ngram", "none")
+from speculation.records import WITHOUT_WEIGHTS
 
 
 class RefusedPairError(ValueError):
@@ -76,7 +75,7 @@ def trial_arms(target: OnDisk, arms: Mapping[str, str]) -> dict[str, Arm]:
 def registered_arm(target: OnDisk, manifest: PairManifest, folder: Path) -> Arm:
     """The arm of a pair from the registry, in `folder`. Raises RefusedPairError."""
     kind = manifest.draft.kind
-    place: str | Path = kind if kind in WEIGHTLESS else folder / "draft"
+    place: str | Path = kind if kind in WITHOUT_WEIGHTS else folder / "draft"
     stamp, found = _look(place)
     arm = _arm(target, place, found, name=None, stamp=stamp)
     return _bound(arm, manifest, found, target)
@@ -86,7 +85,7 @@ def weightless_beside(target: OnDisk, own: Mapping[str, Arm]) -> dict[str, Arm]:
     """`own`, and the drafts that need no weights and may be turned to at any time."""
     beside = {
         kind: _arm(target, kind, fingerprint_draft(kind), name=None)
-        for kind in WEIGHTLESS
+        for kind in WITHOUT_WEIGHTS
         if kind not in own
     }
     return {**own, **beside}
@@ -99,7 +98,7 @@ def _bound(
     for fits in (fits_release(manifest, target.release), fits_draft(manifest, found)):
         if not fits.ok:
             raise RefusedPairError(what + "; ".join(fits.reasons))
-    if arm.kind in WEIGHTLESS:  # nothing was learnt that could give out
+    if arm.kind in WITHOUT_WEIGHTS:  # nothing was learnt that could give out
         return replace(arm, verified=True)
     if manifest.context_measured == 0:
         raise RefusedPairError(
@@ -149,7 +148,7 @@ def _arm(
 
 def _draft_place(draft: str) -> str | Path:
     """A pair's folder stands for the draft in it."""
-    if draft in WEIGHTLESS:
+    if draft in WITHOUT_WEIGHTS:
         return draft
     folder = Path(draft)
     return folder / "draft" if (folder / FILE).is_file() and (folder / "draft").is_dir() else folder
